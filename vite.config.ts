@@ -1,10 +1,9 @@
 /** Builds dashboard/ into dist/dashboard: hashed names and no inline code, so that the CSP needs no exception; compressed files beside them. */
 import { copyFile, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
-import { basename, join } from 'node:path';
+import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { brotliCompress, constants } from 'node:zlib';
-import { minify as terser } from 'terser';
-import { defineConfig, minify, type Plugin } from 'vite';
+import { defineConfig, type Plugin } from 'vite';
 import { buildBrowserClient } from './client/browser/build.mjs';
 import { compileTemplates } from './dashboard/compile-templates.ts';
 import { serverPaths } from './dashboard/paths.ts';
@@ -71,64 +70,6 @@ function plainImports(): Plugin {
       handler: () => 'export const __vitePreload = (load) => load();',
     },
   };
-}
-
-/** `a as $t` and `b`, as they stand in an import or an export. */
-const pairs = (list: string): (readonly [first: string, second: string])[] =>
-  list.split(',').map((part) => {
-    const [first = '', second = first] = part.split(' as ');
-    return [first, second];
-  });
-
-const IMPORTED = /import\{([^}]*)\}from"\.\/([^"]+)"/;
-
-/**
- * What parts of the page share has one name in all of them: a list of other names would be loaded twice more. Then a
- * second minifier finds what the first one has left, another hundredth.
- */
-function namesAsTheyAre(): Plugin {
-  return {
-    name: 'tidemark-names-as-they-are',
-    apply: 'build',
-    async generateBundle(_, bundle) {
-      const chunks = Object.values(bundle).filter((file) => file.type === 'chunk');
-      for (const shared of chunks) {
-        const [whole, list] = /export\{([^}]*)\};?$/.exec(shared.code.trimEnd()) ?? [];
-        const users = chunks.filter(({ imports }) => imports.includes(shared.fileName));
-        // Those that are loaded by a name of their own keep it.
-        if (whole === undefined || list === undefined || shared.isDynamicEntry || users.length === 0)
-          continue;
-        const own = new Map(pairs(list).map(([local, exported]) => [exported, local]));
-        shared.code = shared.code.replace(whole, `export{${[...own.values()].join(',')}};`);
-        for (const user of users) user.code = await importedByName(user.code, shared.fileName, own);
-      }
-      for (const chunk of chunks) {
-        const { code } = await minify(chunk.fileName, chunk.code, {
-          module: true,
-          mangle: false,
-          compress: { target: 'es2022' },
-        });
-        chunk.code = code;
-      }
-    },
-  };
-}
-
-/** The code of a part that imports from `file`, where what it imports has the name that it has there: `own`, by the name that it was exported by. */
-async function importedByName(code: string, file: string, own: ReadonlyMap<string, string>): Promise<string> {
-  const [whole = '', list = '', from = ''] = IMPORTED.exec(code) ?? [];
-  if (from !== basename(file)) return code;
-  const imported = pairs(list).map(([name, local]) => [own.get(name) ?? name, local] as const);
-  const statement = `import{${imported.map(([name, local]) => `${name} as ${local}`).join(',')}}from"./${from}"`;
-  // The names of others give way: terser knows these as given already.
-  const names = Object.fromEntries(imported.map(([name, local]) => [`$${local}`, name]));
-  const renamed = await terser(code.replace(whole, statement), {
-    module: true,
-    compress: false,
-    nameCache: { vars: { props: names } },
-  });
-  if (renamed.code === undefined) throw new Error(`${file}: terser returned nothing`);
-  return renamed.code;
 }
 
 /** What is worth compressing: fonts and bitmaps are compressed already. */
@@ -258,7 +199,6 @@ export default defineConfig({
   plugins: [
     compiledTemplates(),
     plainImports(),
-    namesAsTheyAre(),
     renderBlockingScript(),
     preloadedFont(),
     compressedFiles(),

@@ -126,7 +126,7 @@ function formatOf({ kind, unit, decimals }: FieldOptions) {
     ...(decimals !== undefined && { decimals: decimals === '' ? null : Number(decimals) }),
   };
   const [name, problem] = formatProblem({ kind, ...format }) ?? [];
-  if (name !== undefined) throw new OperatorError(`--${name} ${problem}`);
+  if (name !== undefined) throw new WrongInput(`--${name} ${problem}`);
   return format;
 }
 

@@ -178,7 +178,7 @@ test('a week without events is said to be one', () => {
       charts: [
         {
           ...{ name: 'Quiet', search: null, unit: 'events', of: '', total: 0, before: 0, lines: [] },
-          ...{ days: nothing, daysBefore: nothing, problem: null },
+          ...{ days: nothing, daysBefore: nothing, problem: null, format: null },
         },
       ],
     },

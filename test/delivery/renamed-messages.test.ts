@@ -28,7 +28,7 @@ function messagesAbout(values: readonly string[]) {
     ...{ value: 4711, limits: null, earlierValue: null, of: null },
   }));
   return messagesOf(ALERT, said).map((message) => {
-    const stored = storedMessage(ALERT, message.said, 0);
+    const stored = storedMessage(ALERT, message.said, 0, { types: {}, units: {} });
     return { channel: message.channel, stored, body: bodyOf(message.channel, stored, 'https://t.example') };
   });
 }

@@ -31,7 +31,7 @@ export interface ChartOfWeek {
   /** What is measured, such as `average of total`; of a ratio, what is so of that part, such as `are refund`; empty for events. */
   readonly of: string;
   /** How the numbers of a measure are shown; null: no declaration says so. */
-  readonly format?: NumberFormat | null;
+  readonly format: NumberFormat | null;
   /** Of the whole week: not an average of its days. */
   readonly total: number | null;
   /** The same of the week before. */

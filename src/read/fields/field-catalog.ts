@@ -3,7 +3,7 @@ import type { SeenField } from '../../api-types/answers.ts';
 import type { StoredEvent } from '../../storage/storage.ts';
 import { KINDS, type Kind, visitPaths } from './payload-paths.ts';
 
-export interface CatalogField extends Omit<SeenField<Date>, 'typeName' | 'declaredAs'> {
+export interface CatalogField extends Omit<SeenField<Date>, 'typeName' | 'declaredAs' | 'unit' | 'decimals'> {
   /** By how many events have a value of the kind, most first. */
   readonly kinds: readonly { readonly kind: Kind; readonly events: number }[];
   /** The kind that most earlier events of the sample have, and the one that most recent ones have; null if they are the same. */
