@@ -317,7 +317,7 @@ test('the command line revokes and restores each kind, and says what cannot be r
   await until(async () => (await read(service, shop, made)) === 200, 'the token is valid again');
   await until(async () => (await collect(service, key.browserKey)) === 200, 'the key is valid again');
   const again = await run('token', 'restore', made.tokenId);
-  expect([again.code, again.stderr]).toEqual([1, expect.stringContaining('was revoked within a day')]);
+  expect([again.code, again.stderr]).toEqual([2, expect.stringContaining('was revoked within a day')]);
   // The operator's revocation of a token can be undone by maintainers of all its apps.
   await revokeResourceToken(service.sql, made.tokenId);
   expect(await restore(helper, made)).toBe(200);

@@ -68,7 +68,8 @@ async function stored(type: string, sent: Sent): Promise<{ payload: unknown; tim
   }
   const rows = await service.sql<{ payload: unknown; time: Date }[]>`
     SELECT event.payload, event.created_at AS time FROM events AS event
-      JOIN event_types AS type ON type.id = event.type_id WHERE type.name = ${type} ORDER BY event.payload::text`;
+      JOIN event_types AS type ON type.id = event.type_id JOIN apps ON apps.id = event.app_id
+     WHERE type.name = ${type} AND apps.public_id = ${service.app.appId} ORDER BY event.payload::text`;
   return rows.map(({ payload, time }) => ({ payload, time: time.toISOString() }));
 }
 

@@ -207,7 +207,7 @@ describe('an owner', () => {
     });
     expect((await run('show')).stdout).toMatch(/^Mode +refuse$/m);
     expect(await run('remove')).toMatchObject({ code: 0, stdout: expect.stringContaining('removed') });
-    expect(await run('show')).toMatchObject({ code: 1, stderr: expect.stringContaining('has no schema') });
+    expect(await run('show')).toMatchObject({ code: 2, stderr: expect.stringContaining('has no schema') });
     const hostile = await run('set', '--file', '/dev/null');
     expect(hostile).toMatchObject({ code: 1, stderr: expect.stringContaining('is not JSON') });
   });

@@ -219,7 +219,7 @@ test('statistics by a field, by type and of different values are read from the r
   const byName = async (by: string): Promise<Map<string, { count: number; sum: number }>> => {
     const rows = await service.sql.unsafe<{ name: string; count: number; sum: number }[]>(
       `SELECT ${by} AS name, count(*)::int AS count, sum((payload->>'n')::int)::int AS sum
-         FROM events JOIN event_types AS types ON types.id = type_id WHERE (payload->>'n')::int >= 100 GROUP BY 1`,
+         FROM events JOIN event_types AS types ON types.id = type_id WHERE events.app_id = ${ids.appId} AND (payload->>'n')::int >= 100 GROUP BY 1`,
     );
     return new Map(rows.map(({ name, ...one }) => [name, one]));
   };

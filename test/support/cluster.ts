@@ -34,7 +34,7 @@ export const USER = 'tidemark';
  * or because we were killed, the shell stops PostgreSQL and removes the folder.
  */
 const GUARD = `
-"$1" -D "$2/data" -k "$2" -p "$3" -c listen_addresses=127.0.0.1 -c max_connections=200 \
+"$1" -D "$2/data" -k "$2" -p "$3" -c listen_addresses=127.0.0.1 -c max_connections=600 \
   -c timezone=UTC $4 >"$2/log" 2>&1 </dev/null &
 read -r forever
 kill -INT $!

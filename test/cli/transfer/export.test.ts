@@ -151,7 +151,7 @@ describe.each(availableEngines())('on %s,', (engine) => {
       [['--app', 'app_none'], 'app_none'],
     ] as const) {
       const outcome = await run('export', join(folder, 'none'), '--app', appId, ...options);
-      expect(outcome.code, problem).toBe(1);
+      expect(outcome.code, problem).toBe(2);
       expect(outcome.stderr).toContain(problem);
       expect(outcome.stdout).toBe('');
     }
