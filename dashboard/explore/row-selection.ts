@@ -39,7 +39,7 @@ export function useRowSelection(
       if (key === 'Escape') select(NONE);
       if (step === undefined) return;
       const rows = [...(list.current?.querySelectorAll<HTMLElement>('.event-row') ?? [])];
-      const at = rows.findIndex((row) => row === document.activeElement);
+      const at = rows.indexOf(document.activeElement as HTMLElement);
       const next = rows[at < 0 ? 0 : at + step];
       const id = idOf(next);
       event.preventDefault();

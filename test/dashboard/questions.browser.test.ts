@@ -282,7 +282,7 @@ describe.skipIf(withoutBrowser !== '')('an app with a counted field', () => {
     await page.goto(`/apps/${appId}/types?tz=UTC`);
     await page.getByRole('button', { name: 'Mark payment captured' }).click();
     await page.locator('tr', { hasText: 'payment captured' }).locator('.badge').waitFor();
-    await open('&type=' + (await typeIdOf('page viewed')));
+    await open(`&type=${await typeIdOf('page viewed')}`);
     const marks = page.getByRole('list', { name: 'Annotations' });
     await marks.getByText('payment captured: {"amount":1}').first().waitFor();
     const rows = (await stored(`payload->>'amount' = '1'`)) - 4;
