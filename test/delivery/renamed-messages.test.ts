@@ -53,3 +53,20 @@ test('a message whose rule is not accepted any more has no body', () => {
   const changed = JSON.stringify({ ...JSON.parse(stored), rule: '{"of":"mode"}' });
   expect(bodyOf('webhook', changed, '')).toBeNull();
 });
+
+test('a link names the type of a rule where it is known, whatever its name', () => {
+  const [{ stored } = { stored: '' }] = messagesAbout(['1']);
+  const linkOf = (type: string, types: object): string | null => {
+    const rule = JSON.stringify({ of: 'count', type, window: '5m', above: 2 });
+    const names = { types, units: {} };
+    const body = bodyOf(
+      'webhook',
+      JSON.stringify({ ...JSON.parse(stored), rule, names }),
+      'https://t.example',
+    );
+    return new URL(JSON.parse(body ?? '').data.link).searchParams.get('type');
+  };
+  expect(linkOf('order', { order: 'typ_1' })).toBe('typ_1');
+  expect(linkOf('order', {})).toBeNull();
+  expect(linkOf('constructor', {})).toBeNull();
+});

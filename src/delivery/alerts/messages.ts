@@ -205,7 +205,8 @@ function linkTo(message: Message, said: Said): string {
   const to = Math.max(said.at, Math.min(said.at + SHOWN_AROUND_MS, at));
   const query = new URLSearchParams({ from: iso(from), to: iso(to), tz: timezone });
   const { type } = rule.kind === 'ratio' ? rule.to : measured;
-  const typeId = type === null ? undefined : names?.types[type];
+  const types = new Map(Object.entries(names?.types ?? {}));
+  const typeId = types.get(type ?? '');
   if (typeId !== undefined) query.append('type', typeId);
   if (rule.kind !== 'ratio' && typeof source.filter === 'string') query.append('filter', source.filter);
   if (measured.of !== 'count' && measured.field !== null) {
