@@ -4,26 +4,40 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { parse, stringify } from 'yaml';
-import { build, type Outcome, tidemark } from '../support/command-line.ts';
+import { COMMAND_LINE } from '../../src/accounts/log/audit.ts';
+import { Passwords } from '../../src/accounts/sign-in/passwords.ts';
+import { type ApplyOptions, applyConfig, showConfig } from '../../src/configuration/apply.ts';
+import type { AppEntry, ConfigDocument } from '../../src/configuration/document.ts';
+import { ConfigMistake, type Path, parseConfig } from '../../src/configuration/parse.ts';
+import { connect, type Sql } from '../../src/storage/database/connect.ts';
+import { ConsumerStore, type EventReader, openStorage } from '../../src/storage/storage.ts';
+import { type Outcome, tidemark } from '../support/command-line.ts';
 import { newOwnApp, newPerson } from '../support/person.ts';
-import { startTestService, type TestService } from '../support/service.ts';
+import { startTestService, type TestService, testSecret } from '../support/service.ts';
 
 let service: TestService;
+/** Another installation, with its own app alone. */
 let empty: TestService;
 let folder: string;
+/** As a command has: one connection. */
+let session: Sql;
+let store: ConsumerStore;
+let events: EventReader;
 beforeAll(async () => {
-  build();
   folder = mkdtempSync(join(tmpdir(), 'tidemark-config-'));
   service = await startTestService();
   empty = await startTestService();
-}, 180_000);
+  session = connect(service.database.address, { connections: 1, name: 'test configuration' });
+  const storage = await openStorage(session);
+  store = new ConsumerStore(storage.engine, session);
+  events = storage.reader(session);
+});
 afterAll(async () => {
+  await session.end();
   await service.stop();
   await empty.stop();
   rmSync(folder, { recursive: true });
 });
-
-type Node = Record<string, unknown>;
 
 function run(on: TestService, args: readonly string[], input = ''): Promise<Outcome> {
   const settings = { DATABASE_URL: on.database.url, SECRET: 'the secret of the tests, 32 characters' };
@@ -38,20 +52,31 @@ function file(content: unknown): string {
   return path;
 }
 
-/** Applies a document. @returns its changes, as "action kind name" */
-async function apply(on: TestService, content: unknown, ...options: string[]): Promise<string[]> {
-  const outcome = await run(on, ['apply', file(content), '--json', ...options]);
-  expect(outcome.stderr).toBe('');
-  const { changes } = JSON.parse(outcome.stdout) as { changes: Record<string, string>[] };
+/**
+ * Applies a document as the command does, without its process.
+ * @param content a text is read as a file is, in a thread; a document is taken as it is
+ * @returns its changes, as "action kind name"
+ */
+async function apply(content: string | object, options: Partial<ApplyOptions> = {}): Promise<string[]> {
+  const { changes } = await applyConfig(
+    {
+      ...{ sql: session, store, events, secret: testSecret, config: service.config },
+      ...{ passwords: new Passwords(), by: COMMAND_LINE },
+    },
+    // Documents of this file are valid: the thread has nothing to say of them.
+    typeof content === 'string'
+      ? await parseConfig(content)
+      : { document: content as ConfigDocument, mistake },
+    { dryRun: false, prune: false, deleteEvents: false, ...options },
+  );
   return changes.map(({ action, kind, name }) => `${action} ${kind} ${name}`);
 }
 
-async function show(on: TestService): Promise<{ apps: Node[]; groups: Node[] }> {
-  return JSON.parse((await run(on, ['show', '--all', '--json'])).stdout) as { apps: Node[]; groups: Node[] };
-}
+const mistake = (path: Path, problem: string): ConfigMistake => new ConfigMistake(path, null, problem);
 
-async function appOf(on: TestService, name: string, owner?: string): Promise<Node | undefined> {
-  return (await show(on)).apps.find((app) => app.name === name && app.owner === owner);
+async function appOf(name: string, owner: string): Promise<AppEntry | undefined> {
+  const document = await showConfig({ sql: session, store }, null);
+  return document?.apps?.find((app) => app.name === name && app.owner === owner);
 }
 
 const TABLES =
@@ -59,10 +84,11 @@ const TABLES =
   'redaction_rules retention_rules webhooks';
 
 /** Every version of every row of tables that nothing else writes to meanwhile: any write changes it. */
-async function versions(on: TestService): Promise<unknown[]> {
+async function versions(): Promise<unknown[]> {
   return await Promise.all(
     TABLES.split(' ').map(
-      (table) => on.sql`SELECT ctid::text, xmin::text, xmax::text FROM ${on.sql(table)} ORDER BY ctid`,
+      (table) =>
+        service.sql`SELECT ctid::text, xmin::text, xmax::text FROM ${service.sql(table)} ORDER BY ctid`,
     ),
   );
 }
@@ -112,22 +138,38 @@ const SHOP = {
   ],
 };
 
+test('an app that is not in the file goes with --prune, and one that has events only if that is asked for', async () => {
+  const shown = async (): Promise<unknown> =>
+    JSON.parse((await run(empty, ['show', '--all', '--json'])).stdout);
+  expect((await empty.post()).status).toBe(201);
+  const document = { apps: [{ name: 'New' }] };
+  const refusal = await run(empty, ['apply', file(document), '--prune']);
+  expect([refusal.code, refusal.stdout]).toEqual([1, '']);
+  expect(refusal.stderr).toMatch(/has events: add it, or have them deleted with --delete-events/);
+  expect(await shown()).toMatchObject({ apps: [{ name: 'Test app' }] });
+  const done = await run(empty, ['apply', file(document), '--json', '--prune', '--delete-events']);
+  expect(JSON.parse(done.stdout)).toMatchObject({
+    changes: expect.arrayContaining([expect.objectContaining({ action: 'remove', kind: 'app' })]),
+  });
+  expect(await shown()).toEqual({ version: 1, apps: [{ name: 'New' }], groups: [] });
+});
+
 test('what is applied is shown, is no change the second time, and makes the same on an empty installation', async () => {
   const document = { partial: true, apps: [SHOP], groups: [{ group: 'all staff', role: 'viewer' }] };
   const dry = await run(service, ['apply', file(document), '--dry-run']);
   expect([dry.code, dry.stdout.includes('+ type "purchase" in "Shop"')]).toEqual([2, true]);
-  expect(await appOf(service, 'Shop', SHOP.owner)).toBeUndefined();
+  expect(await appOf('Shop', SHOP.owner)).toBeUndefined();
 
   const done = await run(service, ['apply', file(document)]);
   expect([done.code, done.stderr]).toEqual([0, '']);
   expect(done.stdout).toMatch(/^\+ account "ann@config\.example"\n\+ app "Shop"[\s\S]*\d+ changes made\.\n$/);
-  expect(await appOf(service, 'Shop', SHOP.owner)).toEqual(SHOP);
+  expect(await appOf('Shop', SHOP.owner)).toEqual(SHOP);
 
-  const before = await versions(service);
-  const again = await run(service, ['apply', file(document)]);
+  const before = await versions();
+  const again = await run(service, ['apply', file(document), '--dry-run']);
   expect([again.code, again.stdout]).toEqual([0, 'No changes.\n']);
-  expect((await run(service, ['apply', file(document), '--dry-run'])).code).toBe(0);
-  expect(await versions(service)).toEqual(before);
+  expect(await apply(document)).toEqual([]);
+  expect(await versions()).toEqual(before);
 
   const all = await run(service, ['show', '--all']);
   await empty.sql`DELETE FROM apps`;
@@ -139,10 +181,10 @@ test('what is applied is shown, is no change the second time, and makes the same
 test('nothing is removed without --prune; with it, what the file does not have, but for types', async () => {
   const owner = 'prune@config.example';
   const full = { ...SHOP, name: 'Pruned', owner };
-  await apply(service, { partial: true, apps: [full] });
+  await apply({ partial: true, apps: [full] });
   const little = { name: 'Pruned', owner, types: [{ name: 'noise' }], fields: [{ path: 'country' }] };
-  expect(await apply(service, { partial: true, apps: [little] })).toEqual([]);
-  const pruned = await apply(service, { partial: true, apps: [little] }, '--prune');
+  expect(await apply({ partial: true, apps: [little] })).toEqual([]);
+  const pruned = await apply({ partial: true, apps: [little] }, { prune: true });
   expect(pruned.sort()).toEqual([
     'remove alert Nothing',
     'remove alert Too dear',
@@ -162,7 +204,7 @@ test('nothing is removed without --prune; with it, what the file does not have, 
     'update type noise',
     'update type noise',
   ]);
-  expect(await appOf(service, 'Pruned', owner)).toEqual({
+  expect(await appOf('Pruned', owner)).toEqual({
     name: 'Pruned',
     owner,
     types: [SHOP.types[0], { name: 'noise' }],
@@ -178,7 +220,7 @@ test('an alert that says something else is one change, and its mistakes have the
   const alert = { name: 'Many', rule: { of: 'count', window: '5m', above: 10 }, webhooks: [url] };
   const app = { name: 'Alerts', owner, webhooks: [{ url }], alerts: [alert] };
   const document = (changed: object) => ({ partial: true, apps: [{ ...app, ...changed }] });
-  expect(await apply(service, document({}))).toContain('create alert Many');
+  expect(await apply(document({}))).toContain('create alert Many');
   await service.sql`
     INSERT INTO alert_transitions (public_id, rule_id, series, kind, at, window_from, window_to)
     SELECT 'said before', id, '', 'firing', now(), now(), now() FROM alert_rules WHERE name = 'Many'`;
@@ -192,31 +234,27 @@ test('an alert that says something else is one change, and its mistakes have the
   const before = await stored();
   expect(before).toMatchObject({ said: 1, changed_at: null });
   const other = { ...alert, rule: { ...alert.rule, above: 20 } };
-  expect(await apply(service, document({ alerts: [other] }))).toEqual(['update alert Many']);
+  expect(await apply(document({ alerts: [other] }))).toEqual(['update alert Many']);
   // It keeps its id and what it has said.
   const { id, public_id } = before;
   const changed = await stored();
   expect(changed).toMatchObject({ id, public_id, said: 1, rule: JSON.stringify(other.rule) });
   expect(changed.changed_at).toBeInstanceOf(Date);
-  expect(
-    await apply(service, document({ alerts: [{ ...other, timezone: 'Europe/Berlin', paused: true }] })),
-  ).toEqual(['update alert Many']);
+  expect(await apply(document({ alerts: [{ ...other, timezone: 'Europe/Berlin', paused: true }] }))).toEqual([
+    'update alert Many',
+  ]);
   expect(await stored()).toMatchObject({ id, is_paused: true });
-  expect(await apply(service, document({ alerts: [{ ...other, paused: false }] }))).toEqual([
-    'update alert Many',
-  ]);
-  expect(await apply(service, document({ alerts: [{ ...other, paused: true }] }))).toEqual([
-    'update alert Many',
-  ]);
-  expect(await apply(service, document({ alerts: [other] }))).toEqual([]);
+  expect(await apply(document({ alerts: [{ ...other, paused: false }] }))).toEqual(['update alert Many']);
+  expect(await apply(document({ alerts: [{ ...other, paused: true }] }))).toEqual(['update alert Many']);
+  expect(await apply(document({ alerts: [other] }))).toEqual([]);
   // Another webhook of the same address takes the place of the one that goes, also for the alert.
   const replaced = document({ webhooks: [{ url, unordered: true }], alerts: [other] });
-  expect(await apply(service, replaced, '--prune')).toEqual([
+  expect(await apply(replaced, { prune: true })).toEqual([
     `create webhook ${url}`,
     'update alert Many',
     `remove webhook ${url}`,
   ]);
-  expect(await apply(service, replaced, '--prune')).toEqual([]);
+  expect(await apply(replaced, { prune: true })).toEqual([]);
   for (const [wrong, where] of [
     [
       { alerts: [{ ...alert, rule: { of: 'cuont', window: '5m', above: 1 } }] },
@@ -240,7 +278,7 @@ test('an alert that says something else is one change, and its mistakes have the
       /redact\/0\/action must be drop or mask or hmac/,
     ],
   ] as const)
-    expect((await run(service, ['apply', file(document(wrong))])).stderr).toMatch(where);
+    await expect(apply(stringify(document(wrong)))).rejects.toThrow(where);
 });
 
 test('an alert that is judged before its late events are there is warned of in the plan', async () => {
@@ -269,101 +307,88 @@ test('an alert that is judged before its late events are there is warned of in t
   for (const { alertId } of ids.alerts) await run(service, ['alert', 'remove', alertId]);
 });
 
-test('an app that is not in the file goes with --prune, and one that has events only if that is asked for', async () => {
-  const own = await startTestService();
-  try {
-    await apply(own, { apps: [{ name: 'Empty' }] });
-    expect((await own.post()).status).toBe(201);
-    const document = { apps: [{ name: 'New' }] };
-    const refusal = await run(own, ['apply', file(document), '--prune']);
-    expect([refusal.code, refusal.stdout]).toEqual([1, '']);
-    expect(refusal.stderr).toMatch(/has events: add it, or have them deleted with --delete-events/);
-    expect((await show(own)).apps).toHaveLength(2);
-    await apply(own, document, '--prune', '--delete-events');
-    expect(await show(own)).toEqual({ version: 1, apps: [{ name: 'New' }], groups: [] });
-  } finally {
-    await own.stop();
-  }
-});
-
 test('an app is its name and its owner: apps of others are not touched, and a rename says the earlier name', async () => {
   const person = await newPerson(service, 'other@config.example');
   const foreign = await newOwnApp(person, 'Same name');
   const owner = 'mine@config.example';
-  expect(await apply(service, { partial: true, apps: [{ name: 'Same name', owner }] })).toEqual([
+  expect(await apply({ partial: true, apps: [{ name: 'Same name', owner }] })).toEqual([
     `create account ${owner}`,
     'create app Same name',
   ]);
-  const unclear = await run(service, ['apply', file({ apps: [{ name: 'Same name' }] })]);
-  expect(unclear.stderr).toMatch(/:2: \/apps\/0\/name may mean 2 apps: add "owner"/);
+  await expect(apply(stringify({ apps: [{ name: 'Same name' }] }))).rejects.toThrow(
+    /line 2: \/apps\/0\/name may mean 2 apps: add "owner"/,
+  );
   const renamed = { name: 'Renamed', renamedFrom: 'Same name', owner };
   const types = [{ name: 'new', renamedFrom: 'old' }];
-  await apply(service, {
+  await apply({
     partial: true,
     apps: [{ name: 'Same name', owner, types: [{ name: 'old' }], fields: [{ path: 'a', type: 'old' }] }],
   });
   const withType = { ...renamed, types, fields: [{ path: 'a', type: 'new' }] };
-  expect(await apply(service, { partial: true, apps: [withType] }, '--prune')).toEqual([
+  expect(await apply({ partial: true, apps: [withType] }, { prune: true })).toEqual([
     'update app Renamed',
     'update type new',
   ]);
-  expect(await apply(service, { partial: true, apps: [withType] })).toEqual([]);
+  expect(await apply({ partial: true, apps: [withType] })).toEqual([]);
   expect((await person.get(foreign.path)).data).toMatchObject({ name: 'Same name' });
 });
 
-test.each<[string, string, RegExp]>([
-  [
-    'a misspelled key',
-    'apps:\n  - name: A\n    typs: []\n',
-    /\.yaml:3: \/apps\/0\/typs is not known: did you mean types\?$/,
-  ],
-  [
-    'a wrong value',
-    'apps:\n  - name: A\n    fields:\n      - path: a\n        kind: numbr\n',
-    /:5: \/apps\/0\/fields\/0\/kind must be value or number or distinct$/,
-  ],
-  ['a wrong type', 'apps:\n  - name: 7\n', /:2: \/apps\/0\/name must be string$/],
-  ['a missing key', 'apps:\n  - owner: a@b.example\n', /:2: \/apps\/0 needs name$/],
-  ['no YAML', 'apps:\n  - name: "A\n', /:\d: the document is not valid: Missing closing/],
-  ['a key twice', 'apps: []\napps: []\n', /:2: the document is not valid: Map keys must be unique$/],
-  ['JSON', '{\n "apps": [\n  {"name": "A",\n   "x": 1}\n ]\n}', /:4: \/apps\/0\/x is not known/],
-  [
-    'a name twice',
-    'apps:\n  - name: A\n    types:\n      - name: a\n      - name: a\n',
-    /:5: \/apps\/0\/types\/1 repeats "a"$/,
-  ],
-  [
-    'a wrong path',
-    'apps:\n  - name: A\n    fields: [{path: "a..b"}]\n',
-    /:3: \/apps\/0\/fields\/0\/path is wrong at column 3/,
-  ],
-  [
-    'an unknown type',
-    'apps:\n  - name: A\n    fields: [{path: a, type: b}]\n',
-    /:3: \/apps\/0\/fields\/0\/type names no event type of the app: "b"$/,
-  ],
-  [
-    'a wrong address',
-    'apps:\n  - name: A\n    owner: nobody\n',
-    /:3: \/apps\/0\/owner is not an email address$/,
-  ],
-  [
-    'a private webhook',
-    'apps:\n  - name: A\n    webhooks: [{url: "http://127.0.0.1/"}]\n',
-    /:3: \/apps\/0\/webhooks\/0 is refused: .*WEBHOOK_ALLOW_PRIVATE/,
-  ],
-  [
-    'a schema that does not compile',
-    'apps:\n  - name: A\n    types:\n      - name: a\n        schema: {type: nonsense}\n',
-    /:5: \/apps\/0\/types\/0\/schema cannot be used/,
-  ],
-  ['a list', '- a\n', /:1: the document must be object$/],
-])('%s is refused with its line and its place, and nothing is changed', async (_, text, message) => {
-  const before = await versions(service);
+test('what is wrong is refused with its line and its place, and nothing is changed', async () => {
+  const wrong: readonly [what: string, text: string, message: RegExp][] = [
+    [
+      'a misspelled key',
+      'apps:\n  - name: A\n    typs: []\n',
+      /line 3: \/apps\/0\/typs is not known: did you mean types\?$/,
+    ],
+    [
+      'a wrong value',
+      'apps:\n  - name: A\n    fields:\n      - path: a\n        kind: numbr\n',
+      /line 5: \/apps\/0\/fields\/0\/kind must be value or number or distinct$/,
+    ],
+    ['a wrong type', 'apps:\n  - name: 7\n', /line 2: \/apps\/0\/name must be string$/],
+    ['a missing key', 'apps:\n  - owner: a@b.example\n', /line 2: \/apps\/0 needs name$/],
+    ['no YAML', 'apps:\n  - name: "A\n', /line \d: the document is not valid: Missing closing/],
+    ['a key twice', 'apps: []\napps: []\n', /line 2: the document is not valid: Map keys must be unique$/],
+    ['JSON', '{\n "apps": [\n  {"name": "A",\n   "x": 1}\n ]\n}', /line 4: \/apps\/0\/x is not known/],
+    [
+      'a name twice',
+      'apps:\n  - name: A\n    types:\n      - name: a\n      - name: a\n',
+      /line 5: \/apps\/0\/types\/1 repeats "a"$/,
+    ],
+    [
+      'a wrong path',
+      'apps:\n  - name: A\n    fields: [{path: "a..b"}]\n',
+      /line 3: \/apps\/0\/fields\/0\/path is wrong at column 3/,
+    ],
+    [
+      'an unknown type',
+      'apps:\n  - name: A\n    fields: [{path: a, type: b}]\n',
+      /line 3: \/apps\/0\/fields\/0\/type names no event type of the app: "b"$/,
+    ],
+    [
+      'a wrong address',
+      'apps:\n  - name: A\n    owner: nobody\n',
+      /line 3: \/apps\/0\/owner is not an email address$/,
+    ],
+    [
+      'a private webhook',
+      'apps:\n  - name: A\n    webhooks: [{url: "http://127.0.0.1/"}]\n',
+      /line 3: \/apps\/0\/webhooks\/0 is refused: .*WEBHOOK_ALLOW_PRIVATE/,
+    ],
+    [
+      'a schema that does not compile',
+      'apps:\n  - name: A\n    types:\n      - name: a\n        schema: {type: nonsense}\n',
+      /line 5: \/apps\/0\/types\/0\/schema cannot be used/,
+    ],
+    ['a list', '- a\n', /line 1: the document must be object$/],
+  ];
+  const before = await versions();
+  for (const [what, text, message] of wrong) await expect(apply(text), what).rejects.toThrow(message);
+  const [, text, message] = wrong[0] ?? ['', '', /^$/];
   const outcome = await run(service, ['apply', file(text)]);
   expect([outcome.code, outcome.stdout]).toEqual([1, '']);
-  expect(outcome.stderr.trimEnd()).toMatch(message);
-  expect(await versions(service)).toEqual(before);
+  expect(outcome.stderr.replace('.yaml:', 'line ').trimEnd()).toMatch(message);
+  expect(await versions()).toEqual(before);
 });
 
 test('a step that fails leaves no part of its app, keeps the apps before it, and says which these are', async () => {
@@ -382,8 +407,8 @@ test('a step that fails leaves no part of its app, keeps the apps before it, and
   expect(outcome.stderr).toMatch(
     /\(2 of 37 changes were made, and stay; done before it: \+ account .*; \+ app "First half"/,
   );
-  expect(await appOf(service, 'First half', owner)).toEqual({ name: 'First half', owner });
-  expect(await appOf(service, 'Second half', owner)).toBeUndefined();
+  expect(await appOf('First half', owner)).toEqual({ name: 'First half', owner });
+  expect(await appOf('Second half', owner)).toBeUndefined();
 });
 
 test('a thousand objects take few transactions, and are no change the second time', async () => {
@@ -399,16 +424,16 @@ test('a thousand objects take few transactions, and are no change the second tim
     return Number(row?.count);
   };
   const before = await commits();
-  expect(await apply(service, { partial: true, apps })).toHaveLength(20 * 51 + 3);
+  expect(await apply({ partial: true, apps })).toHaveLength(20 * 51 + 3);
   expect((await commits()) - before).toBe(20);
-  expect(await apply(service, { partial: true, apps })).toEqual([]);
+  expect(await apply({ partial: true, apps })).toEqual([]);
 });
 
 test('one app is shown as a document that leaves the others alone', async () => {
   const { stdout } = await run(service, ['show', '--app', service.app.appId]);
-  const document = parse(stdout) as { partial: boolean; apps: Node[] };
+  const document = parse(stdout) as { partial: boolean; apps: object[] };
   expect([document.partial, document.apps.length]).toEqual([true, 1]);
-  expect(await apply(service, document, '--prune')).toEqual([]);
+  expect(await apply(document, { prune: true })).toEqual([]);
   expect((await run(service, ['show', '--app', 'app_00000000000000000000'])).code).toBe(2);
   expect((await run(service, ['show'])).stderr).toMatch(/--all, or one app with --app/);
 });

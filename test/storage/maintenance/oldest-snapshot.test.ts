@@ -75,11 +75,14 @@ test('of another role, whose times PostgreSQL does not tell, is as old as it has
   const lines: string[] = [];
   const watch = new SnapshotWatch(ordinary, logInto(lines), () => now);
   try {
-    await watch.look();
-    expect(watch.seconds).toBe(0);
-    now += 59_000;
-    await watch.look();
-    expect([watch.seconds, lines.length]).toEqual([59, 0]);
+    // Another test's transaction may be the oldest for a moment, and the session is then seen for the first time again.
+    await until(async () => {
+      await watch.look();
+      now += 59_000;
+      await watch.look();
+      return watch.seconds === 59;
+    }, 'the session is the oldest twice');
+    expect(lines).toEqual([]);
     now += 1_000;
     await watch.look();
     expect([watch.seconds, lines.length]).toEqual([60, 1]);
