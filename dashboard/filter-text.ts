@@ -1,6 +1,6 @@
 /** Conditions on payloads, in the grammar of the API's `filter`: written for a value, and recognized in typed text. */
 
-import { isScalar, parseFilter } from '../src/read/filter/parse-filter.ts';
+import { isScalar, readFilter } from '../src/read/filter/parse-filter.ts';
 import { pathKey } from './known-fields.ts';
 
 /** A name that needs no quotes. */
@@ -40,8 +40,8 @@ interface Allowed {
 }
 
 export function allowedBy(condition: string): Allowed | null {
-  const read = parseFilter(condition);
-  if ('problem' in read || read.isNegated || read.test.kind !== 'equals') return null;
+  const read = readFilter(condition);
+  if (!('test' in read) || read.isNegated || read.test.kind !== 'equals') return null;
   const values = read.test.values.flatMap(({ text, isQuoted, isExact }) => [
     ...(!isQuoted && isScalar(text) ? [text] : []),
     ...(isExact ? [] : [JSON.stringify(text)]),

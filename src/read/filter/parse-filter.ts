@@ -59,34 +59,65 @@ const END_OF_NAME = new Set(['.', ':', '<', '>', '=', QUOTE]);
 const HEX4 = /^[0-9a-fA-F]{4}$/;
 
 export function parseFilter(text: string): Condition | FilterMistake {
-  const parser = new FilterParser(text);
-  try {
-    return parser.filter();
-  } catch (error) {
-    if (error instanceof Mistake) return error;
-    throw error;
-  }
+  return worded(readFilter(text));
 }
+
+/** The same without words for what is wrong: the page reads what the server has understood. */
+export const readFilter = (text: string): Condition | Mistake => read(text, (parser) => parser.filter());
 
 /** Reads a path alone. @returns its names */
 export function parsePath(text: string): readonly string[] | FilterMistake {
-  const parser = new FilterParser(text);
+  return worded(read(text, (parser) => parser.wholePath()));
+}
+
+function read<T>(text: string, part: (parser: FilterParser) => T): T | Mistake {
   try {
-    return parser.wholePath();
+    return part(new FilterParser(text));
   } catch (error) {
     if (error instanceof Mistake) return error;
     throw error;
   }
 }
 
-/** Leaves the parser from any depth; {@link parseFilter} returns it as a value. */
-class Mistake implements FilterMistake {
-  readonly column: number;
-  readonly problem: string;
+function worded<T>(found: T | Mistake): T | FilterMistake {
+  if (!(found instanceof Mistake)) return found;
+  return { column: found.column, problem: PROBLEMS[found.code](found.detail) };
+}
 
-  constructor(column: number, problem: string) {
+const NO_SIGN = 'one of : < <= > >= must follow the name';
+/** What is wrong, in words. */
+const PROBLEMS = {
+  longFilter: () => `a filter has at most ${MAX_FILTER_LENGTH} characters`,
+  oneValue: (comparison) => `${comparison} takes one value`,
+  longPath: () => `a path has at most ${MAX_FILTER_LENGTH} characters`,
+  noPath: () => 'a path is names with dots between them',
+  manyNames: () => `a path has at most ${MAX_NAMES} names`,
+  noName: () => 'the name of a field is missing',
+  noSign: () => NO_SIGN,
+  equality: () =>
+    `${NO_SIGN} (equal is written status:500, the number alone status==500, and unequal -status:500)`,
+  afterStar: () => 'nothing may follow * (for a star itself, write \\*)',
+  manyValues: () => `a list has at most ${MAX_VALUES} values`,
+  noJson: () => 'after == a value is JSON: a number, true, false, null, or a text in quotes',
+  noComma: () => 'a comma or the end must follow a quoted value',
+  star: () => '* stands alone (for a star itself, write \\*)',
+  noValue: () => 'a value is missing (for an empty text, write "")',
+  noEscaped: () => 'a character must follow \\',
+  openQuote: () => 'the closing quote is missing',
+  control: () => 'a control character in quotes is written as an escape',
+  noEscape: () => 'this is no escape of a JSON string',
+} satisfies Record<string, (detail: string) => string>;
+
+/** Leaves the parser from any depth. */
+class Mistake {
+  readonly column: number;
+  readonly code: keyof typeof PROBLEMS;
+  readonly detail: string;
+
+  constructor(column: number, code: keyof typeof PROBLEMS, detail: string) {
     this.column = column;
-    this.problem = problem;
+    this.code = code;
+    this.detail = detail;
   }
 }
 
@@ -100,8 +131,7 @@ class FilterParser {
   }
 
   filter(): Condition {
-    if (this.#text.length > MAX_FILTER_LENGTH)
-      throw this.#mistake(`a filter has at most ${MAX_FILTER_LENGTH} characters`, MAX_FILTER_LENGTH);
+    if (this.#text.length > MAX_FILTER_LENGTH) throw this.#mistake('longFilter', MAX_FILTER_LENGTH);
     this.#skipSpaces();
     const isNegated = this.#take('-');
     const path = this.#path();
@@ -109,22 +139,21 @@ class FilterParser {
     if (this.#take(':')) return { isNegated, path, test: this.#listed() };
     const comparison = this.#comparison();
     const value = this.#value();
-    if (this.#at < this.#text.length) throw this.#mistake(`${comparison} takes one value`);
+    if (this.#at < this.#text.length) throw this.#mistake('oneValue', this.#at, comparison);
     return { isNegated, path, test: { kind: 'compares', comparison, value } };
   }
 
   wholePath(): string[] {
-    if (this.#text.length > MAX_FILTER_LENGTH)
-      throw this.#mistake(`a path has at most ${MAX_FILTER_LENGTH} characters`, MAX_FILTER_LENGTH);
+    if (this.#text.length > MAX_FILTER_LENGTH) throw this.#mistake('longPath', MAX_FILTER_LENGTH);
     const path = this.#path();
-    if (this.#at < this.#text.length) throw this.#mistake('a path is names with dots between them');
+    if (this.#at < this.#text.length) throw this.#mistake('noPath');
     return path;
   }
 
   #path(): string[] {
     const path = [this.#name()];
     while (this.#take('.')) {
-      if (path.length === MAX_NAMES) throw this.#mistake(`a path has at most ${MAX_NAMES} names`);
+      if (path.length === MAX_NAMES) throw this.#mistake('manyNames');
       path.push(this.#name());
     }
     return path;
@@ -134,17 +163,14 @@ class FilterParser {
     this.#skipSpaces();
     if (this.#text[this.#at] === QUOTE) return this.#quoted();
     const name = this.#unquoted(END_OF_NAME);
-    if (name === '') throw this.#mistake('the name of a field is missing');
+    if (name === '') throw this.#mistake('noName');
     return name;
   }
 
   #comparison(): Comparison {
     for (const comparison of ['<=', '>=', '<', '>'] as const) if (this.#take(comparison)) return comparison;
     const isEquality = this.#text[this.#at] === '=' || this.#text.startsWith('!=', this.#at);
-    const advice = isEquality
-      ? ' (equal is written status:500, the number alone status==500, and unequal -status:500)'
-      : '';
-    throw this.#mistake(`one of : < <= > >= must follow the name${advice}`);
+    throw this.#mistake(isEquality ? 'equality' : 'noSign');
   }
 
   /** What may follow a colon. */
@@ -152,8 +178,7 @@ class FilterParser {
     this.#skipSpaces();
     if (this.#take('*')) {
       this.#skipSpaces();
-      if (this.#at < this.#text.length)
-        throw this.#mistake('nothing may follow * (for a star itself, write \\*)');
+      if (this.#at < this.#text.length) throw this.#mistake('afterStar');
       return { kind: 'exists' };
     }
     return this.#values(false);
@@ -162,13 +187,12 @@ class FilterParser {
   #values(isJson: boolean): Test {
     const values: Operand[] = [];
     do {
-      if (values.length === MAX_VALUES) throw this.#mistake(`a list has at most ${MAX_VALUES} values`);
+      if (values.length === MAX_VALUES) throw this.#mistake('manyValues');
       const value = this.#value();
-      if (isJson && !value.isQuoted && !isScalar(value.text))
-        throw this.#mistake('after == a value is JSON: a number, true, false, null, or a text in quotes');
+      if (isJson && !value.isQuoted && !isScalar(value.text)) throw this.#mistake('noJson');
       values.push(isJson && !value.isQuoted ? { ...value, isExact: true } : value);
     } while (this.#take(','));
-    if (this.#at < this.#text.length) throw this.#mistake('a comma or the end must follow a quoted value');
+    if (this.#at < this.#text.length) throw this.#mistake('noComma');
     return { kind: 'equals', values };
   }
 
@@ -176,8 +200,8 @@ class FilterParser {
     this.#skipSpaces();
     if (this.#text[this.#at] === QUOTE) return { text: this.#quoted(), isQuoted: true };
     const text = this.#unquoted(END_OF_VALUE);
-    if (this.#text[this.#at] === '*') throw this.#mistake('* stands alone (for a star itself, write \\*)');
-    if (text === '') throw this.#mistake('a value is missing (for an empty text, write "")');
+    if (this.#text[this.#at] === '*') throw this.#mistake('star');
+    if (text === '') throw this.#mistake('noValue');
     return { text, isQuoted: false };
   }
 
@@ -191,7 +215,7 @@ class FilterParser {
       if (ends.has(character)) break;
       if (character === ESCAPE) {
         this.#at += 1;
-        if (this.#at === this.#text.length) throw this.#mistake('a character must follow \\', this.#at - 1);
+        if (this.#at === this.#text.length) throw this.#mistake('noEscaped', this.#at - 1);
       }
       text += this.#text.charAt(this.#at);
       if (character !== ' ') lengthWithoutSpaces = text.length;
@@ -204,8 +228,8 @@ class FilterParser {
     const start = this.#at;
     for (this.#at += 1; this.#text[this.#at] !== QUOTE; this.#at += 1) {
       const character = this.#text[this.#at];
-      if (character === undefined) throw this.#mistake('the closing quote is missing', start);
-      if (character < ' ') throw this.#mistake('a control character in quotes is written as an escape');
+      if (character === undefined) throw this.#mistake('openQuote', start);
+      if (character < ' ') throw this.#mistake('control');
       if (character === ESCAPE) this.#skipEscape();
     }
     this.#at += 1;
@@ -219,8 +243,7 @@ class FilterParser {
   #skipEscape(): void {
     const kind = this.#text.charAt(this.#at + 1);
     const isUnicode = kind === 'u' && HEX4.test(this.#text.slice(this.#at + 2, this.#at + 6));
-    if (!isUnicode && (kind === '' || !'"\\/bfnrt'.includes(kind)))
-      throw this.#mistake('this is no escape of a JSON string');
+    if (!isUnicode && (kind === '' || !'"\\/bfnrt'.includes(kind))) throw this.#mistake('noEscape');
     this.#at += isUnicode ? 5 : 1;
   }
 
@@ -235,8 +258,8 @@ class FilterParser {
   }
 
   /** @param at index of the character at fault: by default the next one */
-  #mistake(problem: string, at = this.#at): Mistake {
-    return new Mistake([...this.#text.slice(0, at)].length + 1, problem);
+  #mistake(code: keyof typeof PROBLEMS, at = this.#at, detail = ''): Mistake {
+    return new Mistake([...this.#text.slice(0, at)].length + 1, code, detail);
   }
 }
 
