@@ -487,6 +487,8 @@ export interface BoardChart extends Pick<SavedView, 'viewId' | 'name' | 'search'
   readonly partType: string | null;
   /** Of a statistic. */
   readonly numbers: NumberStats | null;
+  /** Its own, as addresses have it, where each chart has its own; null: all have one. */
+  readonly range: string | null;
   /** Why there is nothing to show; null: there is. */
   readonly problem: string | null;
 }
@@ -607,7 +609,7 @@ export interface ShareKey {
 export interface SharedData {
   /** Of the view or the board. */
   readonly name: string;
-  /** As addresses of pages have it: `7d` moves, two instants stay. */
+  /** As addresses of pages have it: `7d` moves, two instants stay; `views`: each chart has its own. */
   readonly range: string;
   readonly timezone: string;
   readonly charts: readonly BoardChart[];

@@ -27,7 +27,11 @@ export interface Board {
 }
 
 /** An app's boards by name. @param appId internal id  @param boardId only this one */
-export async function listBoards(sql: Sql, appId: number, boardId: string | null = null): Promise<Board[]> {
+export async function listBoards(
+  sql: Sql | Transaction,
+  appId: number,
+  boardId: string | null = null,
+): Promise<Board[]> {
   return [
     ...(await sql<Board[]>`
       SELECT board.public_id AS "boardId", board.name,
@@ -121,6 +125,27 @@ export async function changeBoard(
     await writeAudit(tx, { appId, by, action: 'board.change', details });
     return true;
   });
+}
+
+/**
+ * Shows a view on a board behind the others, unless it is there. The transaction holds the app's lock.
+ * @throws Refused invalidBody, boardNotFound
+ */
+export async function putOnBoard(
+  tx: Transaction,
+  { appId, boardId, viewId, by }: BoardChange & Readonly<Record<'boardId' | 'viewId', string>>,
+): Promise<void> {
+  const [board] = await listBoards(tx, appId, boardId);
+  if (board === undefined) throw refused('boardNotFound', 'the app has no such board');
+  const { name, views } = board;
+  if (views.some((view) => view.viewId === viewId)) return;
+  if (views.length >= MOST_VIEWS) throw refused('invalidBody', `a board may have ${MOST_VIEWS} views`);
+  await tx`
+    INSERT INTO board_views (board_id, view_id, position)
+    SELECT board.id, view.id, (SELECT coalesce(max(position), 0) + 1 FROM board_views WHERE board_id = board.id)
+      FROM boards AS board JOIN saved_views AS view ON view.app_id = board.app_id
+     WHERE board.app_id = ${appId} AND board.public_id = ${boardId} AND view.public_id = ${viewId}`;
+  await writeAudit(tx, { appId, by, action: 'board.change', details: { boardId, name } });
 }
 
 /** @returns false if the app has no such board */

@@ -5,6 +5,7 @@ import type { SavedView as ShownView } from '../api-types/answers.ts';
 import { createPublicId } from '../base/token-text.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql } from '../storage/database/connect.ts';
+import { putOnBoard } from './boards.ts';
 import { checkName } from './name.ts';
 
 export type SavedView = ShownView<Date>;
@@ -25,13 +26,14 @@ export async function listSavedViews(sql: Sql, appId: number): Promise<SavedView
 /**
  * Saves a view. One of the same name is replaced.
  * @param view.appId internal id
- * @throws Refused invalidBody, appNotFound, tooManyViews
+ * @param view.boardId the board that shows it from now on; absent: none beside those that have it
+ * @throws Refused invalidBody, appNotFound, tooManyViews, boardNotFound
  */
 export async function saveView(
   sql: Sql,
-  view: { appId: number; name: string; search: string; by: Actor },
+  view: { appId: number; name: string; search: string; boardId?: string | undefined; by: Actor },
 ): Promise<{ readonly viewId: string; readonly isNew: boolean }> {
-  const { appId, name, search, by } = view;
+  const { appId, name, search, boardId, by } = view;
   checkName(name);
   const userId = by === 'command line' ? null : by.userId;
   return await sql.begin('isolation level read committed', async (tx) => {
@@ -49,6 +51,7 @@ export async function saveView(
       RETURNING public_id AS "viewId", xmax = 0 AS "isNew"`;
     if (saved === undefined) throw new Error('A view was saved and is not there.');
     await writeAudit(tx, { appId, by, action: 'view.save', details: { viewId: saved.viewId, name } });
+    if (boardId !== undefined) await putOnBoard(tx, { appId, boardId, viewId: saved.viewId, by });
     return saved;
   });
 }

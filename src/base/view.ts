@@ -1,5 +1,19 @@
 /** The address of a view of the page Explore, which saved views have, and what boards, shares and digests read of it. */
 
+import { parseRange, type Range } from './ranges.ts';
+
+/** In place of a range: each view of a board has its own. */
+export const OWN_RANGES = 'views';
+
+const DEFAULT_RANGE: Range = { kind: 'last', amount: 24, unit: 'h' };
+
+/** The range of a view; null where its address has none that is understood. */
+export const rangeIn = (query: URLSearchParams): Range | null =>
+  parseRange(`${query.get('from') ?? ''}~${query.get('to') ?? ''}`) ?? parseRange(query.get('range') ?? '');
+
+/** The range of a view, which has one whatever its address says. */
+export const rangeOf = (query: URLSearchParams): Range => rangeIn(query) ?? DEFAULT_RANGE;
+
 /** Counts of each bucket; their sum from 0 at the range's beginning; or that on top of everything before the range. */
 export type Mode = 'histogram' | 'accumulated' | 'running';
 export const MODES: readonly Mode[] = ['histogram', 'accumulated', 'running'];

@@ -3,22 +3,42 @@ import type { BoardChart, BoardData } from '../api-types/answers.ts';
 import { listAnnotations } from '../apps/annotations.ts';
 import { type BoardView, listBoards } from '../apps/boards.ts';
 import { NO_BOARD } from '../apps/routes/boards.ts';
-import { asksForHidden, chosenTypes, listOf, parsePart } from '../base/view.ts';
+import { type Range, rangesOn, rangeText } from '../base/ranges.ts';
+import { asksForHidden, chosenTypes, listOf, OWN_RANGES, parsePart, rangeOf } from '../base/view.ts';
 import { WIDTHS } from '../base/widths.ts';
 import { Rejection } from '../errors.ts';
 import { done } from '../http/data.ts';
 import type { ReadPlace } from '../http/read-slots.ts';
 import type { Route } from '../http/route.ts';
+import { instantOf, localOf } from '../storage/storage.ts';
 import { BOARD_PARAMETERS, BOARD_QUERY, CHART_QUERY, conditionsOf, NUMBERS_QUERY } from './chart-query.ts';
 import { type ChartRouteOptions, readChartOf, readMarks } from './chart-route.ts';
 import { readNumbersOf } from './numbers-route.ts';
-import { findChartTypes } from './scope-query.ts';
+import { findChartTypes, hasEvents } from './scope-query.ts';
 
 const NOT_BY =
   'No counts by its field answer it: open the view, which reads the events for it, or have the field counted.';
+const NO_RANGE = 'Its range is before 1970 or after 9998: save the view with another one.';
 const NOT_COUNTED = 'Its conditions are not counted: open the view, which searches the events for them.';
 
-/** One range and filter for all, one snapshot, one request. */
+const { resolveRange, comparedSpan } = rangesOn({
+  toWall: (at, zone) => localOf(zone, at),
+  fromWall: (at, zone) => instantOf(zone, at),
+});
+
+/** The interval of a range and the one before it, as all charts take them. */
+export function intervalsOf(range: Range, now: number, timezone: string): Readonly<Record<string, string>> {
+  const span = resolveRange(range, now, timezone);
+  const compared = comparedSpan('previous', range, span, now, timezone);
+  const iso = (instant: number): string => new Date(instant).toISOString();
+  return {
+    ...{ timezone, to: iso(span.to) },
+    ...(span.from !== null && { from: iso(span.from) }),
+    ...(compared?.from != null && { compareFrom: iso(compared.from), compareTo: iso(compared.to) }),
+  };
+}
+
+/** One range and filter for all, or the range of each view; one snapshot, one request. */
 export function boardRoute(options: ChartRouteOptions): Route {
   return options.api.readInTurn(
     '/api/apps/:appId/boards/:boardId/data',
@@ -72,11 +92,15 @@ export async function readBoardCharts(
   );
 }
 
-/** What the charts of a board mark, once for all of them: they have one range. */
+/** What the charts of a board mark, once for all of them. */
 async function readBoardMarks(place: ReadPlace, app: { readonly id: number }, charts: readonly BoardChart[]) {
-  const interval = charts.find(({ series }) => series !== null)?.series?.interval;
+  const intervals = charts.flatMap(({ series }) => series?.interval ?? []);
   const types = await findChartTypes(place.sql, app.id, []);
-  if (interval === undefined || types instanceof Rejection) return { annotations: [], marks: [] };
+  if (intervals.length === 0 || types instanceof Rejection) return { annotations: [], marks: [] };
+  const interval = {
+    from: Math.min(...intervals.map(({ from }) => from)),
+    until: Math.max(...intervals.map(({ until }) => until)),
+  };
   const [{ annotations }, marks] = await Promise.all([
     listAnnotations(place.sql, app.id, interval),
     readMarks(place, app, types, interval),
@@ -99,7 +123,11 @@ async function readBoardChart(
   view: BoardView,
   shared: URLSearchParams,
 ): Promise<BoardChart> {
-  const asked = queriesOf(view.search, shared);
+  const own = shared.get('ranges') === OWN_RANGES ? rangeOf(new URLSearchParams(view.search)) : null;
+  const range = own && rangeText(own);
+  const without = (problem: string): BoardChart => ({ ...view, ...NOTHING, range, problem });
+  if (own !== null && !hasEvents(own)) return without(NO_RANGE);
+  const asked = queriesOf(view.search, withRange(shared, own, options.now()));
   const ofChart = async (query: string): Promise<BoardChart['series'] | Rejection> => {
     const parsed = CHART_QUERY.parse(query);
     if (parsed instanceof Rejection) return parsed;
@@ -121,19 +149,31 @@ async function readBoardChart(
   const by = new URLSearchParams(asked.chart).get('by');
   const isOfEvents = asked.part === null && asked.numbers === null;
   // A chart never answers another question than that of its view.
-  if (series instanceof Rejection) return { ...view, ...NOTHING, problem: series.details };
-  if (part instanceof Rejection) return { ...view, ...NOTHING, problem: part.details };
-  if (numbers instanceof Rejection) return { ...view, ...NOTHING, problem: numbers.details };
-  if (by !== null && isOfEvents && series?.by === null) return { ...view, ...NOTHING, problem: NOT_BY };
-  const problem = by !== null && numbers?.lines === null ? (numbers.notBy?.details ?? null) : null;
+  if (series instanceof Rejection) return without(series.details);
+  if (part instanceof Rejection) return without(part.details);
+  if (numbers instanceof Rejection) return without(numbers.details);
+  if (by !== null && isOfEvents && series?.by === null) return without(NOT_BY);
+  const problem = by !== null && numbers?.lines === null ? (numbers.notBy?.details ?? NOT_BY) : null;
   return {
     ...view,
     series,
     part,
     partType: await partTypeOf(place.sql, app.id, view.search),
     numbers,
+    range,
     problem,
   };
+}
+
+/** What all charts have in common, with a range of the view's own. @param range null: that of all */
+function withRange(shared: URLSearchParams, range: Range | null, now: number): URLSearchParams {
+  const query = new URLSearchParams(shared);
+  query.delete('ranges');
+  if (range === null) return query;
+  for (const name of ['from', 'to', 'compareFrom', 'compareTo']) query.delete(name);
+  const intervals = intervalsOf(range, now, shared.get('timezone') ?? 'UTC');
+  for (const [name, value] of Object.entries(intervals)) query.set(name, value);
+  return query;
 }
 
 const NOTHING = { series: null, part: null, partType: null, numbers: null };

@@ -1,5 +1,6 @@
 /** The query of the dashboard's charts: which events, in which buckets, by which lines. */
 import { endsBefore } from '../base/ranges.ts';
+import { OWN_RANGES } from '../base/view.ts';
 import { MOST_BUCKETS, WIDTHS, type WidthName } from '../base/widths.ts';
 import { Rejection } from '../errors.ts';
 import { flag, Invalid, oneOf, type Parameter, Query, text, wholeNumber } from '../http/query.ts';
@@ -63,6 +64,11 @@ const CHART = {
 
 /** What the charts of a board have in common. */
 export const BOARD_PARAMETERS = {
+  ranges: oneOf(
+    'Whether the charts have the range of the board, or each that of its view.',
+    ['board', OWN_RANGES],
+    'board',
+  ),
   ...{ from: CHART.from, to: CHART.to, compareFrom: CHART.compareFrom, compareTo: CHART.compareTo },
   ...{ timezone: CHART.timezone, buckets: CHART.buckets, lines: CHART.lines, filter: AS_SENT },
 } as const;

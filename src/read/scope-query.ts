@@ -1,7 +1,7 @@
 /** The parameters that say which events of an app are meant. */
 
 import { listHiddenTypes, listOtherTypes } from '../apps/event-types.ts';
-import { endsBefore } from '../base/ranges.ts';
+import { endsBefore, type Range } from '../base/ranges.ts';
 import { Rejection } from '../errors.ts';
 import {
   Invalid,
@@ -22,6 +22,13 @@ export const MAX_TYPES = 50;
 export const MAX_EXCEPT_TYPES = 40;
 export const EARLIEST = Date.UTC(1970, 0, 1);
 export const LATEST = Date.UTC(9999, 0, 1);
+
+/** Whether there can be events of a range. */
+export function hasEvents(range: Range | null): range is Range {
+  if (range === null) return false;
+  if (range.kind === 'since') return range.from >= EARLIEST && range.from < LATEST;
+  return range.kind !== 'between' || (range.from >= EARLIEST && range.to <= LATEST);
+}
 
 function noType(sent: string): Rejection {
   return new Rejection(

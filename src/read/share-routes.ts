@@ -6,6 +6,7 @@ import type { Passwords } from '../accounts/sign-in/passwords.ts';
 import type { NewShare, ShareCollection } from '../api-types/answers.ts';
 import { createShare, LISTS, listShares, MAX_ORIGINS, revokeShare } from '../apps/shares.ts';
 import { parseRange } from '../base/ranges.ts';
+import { OWN_RANGES } from '../base/view.ts';
 import { invalidField, Rejection } from '../errors.ts';
 import { done, type Nothing } from '../http/data.ts';
 import type { Route } from '../http/route.ts';
@@ -13,7 +14,7 @@ import type { Sql } from '../storage/database/connect.ts';
 import { isTimezone } from '../storage/storage.ts';
 import { MAX_FILTERS } from './filter/filter-query.ts';
 import { parseFilters } from './filter/payload-filter.ts';
-import { EARLIEST, LATEST } from './scope-query.ts';
+import { hasEvents } from './scope-query.ts';
 
 const NEW_SHARE = bodyOf(
   {
@@ -33,14 +34,6 @@ const NO_SHARE = new Rejection('shareNotFound', 'The app has no such share: it w
 
 const PATH = '/api/apps/:appId/shares';
 
-/** Whether a text is a range of which there can be events. */
-function isRange(text: string): boolean {
-  const range = parseRange(text);
-  if (range === null) return false;
-  if (range.kind === 'since') return range.from >= EARLIEST && range.from < LATEST;
-  return range.kind !== 'between' || (range.from >= EARLIEST && range.to <= LATEST);
-}
-
 export interface ShareRoutesOptions {
   readonly api: Api;
   readonly sql: Sql;
@@ -57,10 +50,11 @@ export function shareRoutes({ api, sql, passwords, now }: ShareRoutesOptions): r
     api.change('POST', PATH, 'change', NEW_SHARE, async ({ app, by, client, baseUrl, note }, body) => {
       const { range, timezone, filters = [], origins = [], password, viewId = null, boardId = null } = body;
       const endsAt = body.endsAt === undefined ? null : new Date(body.endsAt);
-      if (!isRange(range))
+      const hasOwn = range === OWN_RANGES && boardId !== null;
+      if (!hasOwn && !hasEvents(parseRange(range)))
         return invalidField(
           'range',
-          'must be such as 7d, all or today, or two instants in ISO 8601 with ~ between them',
+          'must be such as 7d, all or today, or two instants in ISO 8601 with ~ between them; of a board also views',
         );
       if (!isTimezone(timezone))
         return invalidField('timezone', 'must be an IANA time zone, such as Europe/Berlin');

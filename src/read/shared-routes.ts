@@ -11,11 +11,11 @@ import type { SharedSignInLimits } from '../accounts/sign-in/sign-in-limits.ts';
 import type { SharedData, ShareKey } from '../api-types/answers.ts';
 import { numberTypes } from '../apps/event-types.ts';
 import { FRESH_MS, type Share, type Shares } from '../apps/shares.ts';
-import { parseRange, rangesOn } from '../base/ranges.ts';
+import { parseRange } from '../base/ranges.ts';
 import { DAY_MS } from '../base/time-units.ts';
 import { deadline } from '../base/timeout.ts';
 import { digestOf } from '../base/token-text.ts';
-import { shownToStrangers } from '../base/view.ts';
+import { OWN_RANGES, shownToStrangers } from '../base/view.ts';
 import { LookupCache } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
 import { ACCEPT_ENCODING, compressedAnswer, takesCoding } from '../http/compressed-answer.ts';
@@ -23,8 +23,7 @@ import { done } from '../http/data.ts';
 import { type Exchange, type Outcome, TOO_MANY_UNSENT } from '../http/exchange.ts';
 import type { ReadPlace, ReadSlots, ReadWaiter } from '../http/read-slots.ts';
 import type { Route } from '../http/route.ts';
-import { instantOf, localOf } from '../storage/storage.ts';
-import { queriesOf, readBoardCharts } from './board-route.ts';
+import { intervalsOf, queriesOf, readBoardCharts } from './board-route.ts';
 import { BOARD_QUERY } from './chart-query.ts';
 import { EVENTS, readEventPage } from './events-read.ts';
 
@@ -54,6 +53,8 @@ const PASSWORD = bodyOf({ password: { type: 'string', maxLength: 1_000 }, keep: 
 /** How long a screen that keeps its key does not ask for the password again. */
 const KEPT_MS = 30 * DAY_MS;
 
+const NOT_BROKEN_DOWN =
+  'This chart has no lines: its field is not counted for them. Whoever shared it sees more on the page of the app.';
 const NO_CHART = 'This chart cannot be shown. Whoever shared it sees the reason on the page of the app.';
 
 /** The request header with what {@link ShareKey} is. */
@@ -72,11 +73,6 @@ const LIST_BUDGET = { rows: 20_000, ms: 100 } as const;
 const DIGEST_CHARACTERS = 64;
 /** Answers that are remembered, for a second each. */
 const MAX_ANSWERS = 100;
-
-const { resolveRange, comparedSpan } = rangesOn({
-  toWall: (at, zone) => localOf(zone, at),
-  fromWall: (at, zone) => instantOf(zone, at),
-});
 
 export function sharedRoutes(options: SharedRoutesOptions): readonly Route[] {
   const { api, shares, passwords, limits, keys } = options;
@@ -207,7 +203,7 @@ async function readShare(options: SharedRoutesOptions, place: ReadPlace, share: 
     charts: charts.map((chart) => ({
       ...chart,
       search: shownToStrangers(chart.search, chart.series?.lines.map(({ key }) => key) ?? []),
-      problem: chart.problem && NO_CHART,
+      problem: chart.problem && (chart.series === null ? NO_CHART : NOT_BROKEN_DOWN),
     })),
     problem: found instanceof Rejection ? found.details : null,
     ...(isListed ? found : { types: {}, events: [] }),
@@ -216,16 +212,11 @@ async function readShare(options: SharedRoutesOptions, place: ReadPlace, share: 
 
 /** The parameters that all charts of a share have in common. */
 function queryOf({ range: text, timezone, filters, views }: Share, now: number): URLSearchParams {
-  const range = parseRange(text) ?? { kind: 'all' };
-  const span = resolveRange(range, now, timezone);
-  const compared = comparedSpan('previous', range, span, now, timezone);
-  const iso = (instant: number): string => new Date(instant).toISOString();
-  const query = new URLSearchParams({ to: iso(span.to), timezone });
-  if (span.from !== null) query.set('from', iso(span.from));
-  if (compared?.from != null) {
-    query.set('compareFrom', iso(compared.from));
-    query.set('compareTo', iso(compared.to));
-  }
+  const query = new URLSearchParams(
+    text === OWN_RANGES
+      ? { timezone, ranges: text }
+      : intervalsOf(parseRange(text) ?? { kind: 'all' }, now, timezone),
+  );
   query.set('buckets', String(views.length === 1 ? BARS.alone : BARS.several));
   query.set('lines', String(LINES));
   for (const filter of filters) query.append('filter', filter);

@@ -91,6 +91,81 @@ describe.each(availableEngines())('on %s', (engine) => {
     await owner.post(`${app.path}/declared-fields`, { ...field, unit: null, decimals: null });
   });
 
+  test('shows each view in its own range, and says why where that is none', async () => {
+    const boardId = await boardOf('Own', [
+      'from=2026-01-11T00%3A00Z&to=2026-01-13T00%3A00Z',
+      'range=7d',
+      '',
+      'from=-200000-01-01T00%3A00%3A00Z&to=2026-01-01T00%3A00Z',
+    ]);
+    // A range of the board is not that of its views.
+    const { charts } = await dataOf(
+      boardId,
+      '?ranges=views&timezone=Europe/Berlin&buckets=40&from=2020-01-01&to=2020-01-02',
+    );
+    expect(charts.map(({ range }) => range)).toEqual([
+      '2026-01-11T00:00:00Z~2026-01-13T00:00:00Z',
+      '7d',
+      '24h',
+      '-200000-01-01T00:00:00Z~2026-01-01T00:00:00Z',
+    ]);
+    const HOURS = 3_600_000;
+    const lengths = charts.map(
+      ({ series }) => series && (series.interval.until - series.interval.from) / HOURS,
+    );
+    expect(lengths).toEqual([48, 168, 24, null]);
+    expect(charts[0]?.series?.compared?.interval).toEqual({
+      from: Date.parse('2026-01-09T00:00Z'),
+      until: Date.parse('2026-01-11T00:00Z'),
+    });
+    expect(charts[3]?.problem).toContain('save the view with another one');
+    const shared = await dataOf(boardId, '?timezone=UTC&buckets=40&from=2026-01-11&to=2026-01-12');
+    expect(shared.charts.map(({ range }) => range)).toEqual([null, null, null, null]);
+    expect((await owner.get(`${app.path}/boards/${boardId}/data?ranges=mine`)).code).toBe('INVALID_REQUEST');
+  });
+
+  test('never answers another question than that of a view: it says why not', async () => {
+    const order = typeIds.order ?? '';
+    const boardId = await boardOf('Questions', [
+      'of=amount&stat=sum&by=plan',
+      'of=amount&stat=p95&filter=plan%3Apro',
+      'of=plan&stat=distinct',
+      'by=plan',
+      `part=filter%3Aplan%3Apro`,
+      `type=${order}&q=pro`,
+    ]);
+    const { charts } = await dataOf(boardId);
+    const [{ numbers, problem } = {}, ...others] = charts;
+    // The sum of all is right; it has no lines, and says so.
+    expect([numbers?.lines, problem]).toEqual([null, expect.stringContaining('not declared')]);
+    for (const { name, series, numbers, part, problem } of others) {
+      expect([series, numbers, part], name).toEqual([null, null, null]);
+      expect(problem, name).toMatch(/not (?:declared|counted)|No counts/);
+    }
+  });
+
+  test('gets a view with the request that saves it, once, and only one of its app', async () => {
+    const boardId = await boardOf('Growing', ['range=1h', 'range=2h']);
+    const save = (name: string, search: string, more: object = { boardId }) =>
+      owner.post(`${app.path}/views`, { name, search, ...more });
+    expect((await save('Grown', 'range=3h')).status).toBe(201);
+    expect((await save('Grown', 'range=4h')).status).toBe(200);
+    const { charts } = await dataOf(boardId, '?ranges=views&timezone=UTC');
+    expect(charts.map(({ name, range }) => [name, range])).toEqual([
+      ['Growing 0', '1h'],
+      ['Growing 1', '2h'],
+      ['Grown', '4h'],
+    ]);
+    // What is refused is not saved either.
+    const wrong = await save('Lost', 'range=1h', { boardId: 'brd_aaaaaaaaaaaaaaaaaaaa' });
+    expect(wrong.code).toBe('BOARD_NOT_FOUND');
+    for (let n = 3; n < 12; n += 1) expect((await save(`Grown ${n}`, 'range=1h')).status).toBe(201);
+    expect((await save('Too many', 'range=1h')).code).toBe('INVALID_REQUEST');
+    const { data } = await owner.get(`${app.path}/views`);
+    const names = (data.views as { name: string }[]).map(({ name }) => name);
+    expect(names.filter((name) => /^(?:Lost|Too many)$/.test(name))).toEqual([]);
+  });
+
   test('shows each view as its own page does, over one range and filter', async () => {
     const order = typeIds.order ?? '';
     const boardId = await boardOf('Shop', [

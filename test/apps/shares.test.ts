@@ -103,6 +103,15 @@ describe('shares', () => {
     expect(shown.charts[1]?.search).toContain('mode=accumulated');
   });
 
+  test('show each view of a board in its own range, where its maker says so', async () => {
+    const { secret } = await share({ boardId, range: 'views' });
+    const { range, charts } = await see(secret);
+    expect(range).toBe('views');
+    expect(charts.length).toBeGreaterThan(1);
+    expect(charts.every((chart) => chart.range !== null)).toBe(true);
+    expect((await create({ viewId: viewIds[0], range: 'views' })).code).toBe('INVALID_REQUEST');
+  });
+
   test('tell no more of a view’s address than its chart is drawn by, whatever is in it', async () => {
     const told = 'by=country&mode=accumulated&scale=log&hide=hidden';
     const kept = 'secret-condition';

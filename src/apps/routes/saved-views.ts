@@ -16,6 +16,7 @@ const NEW_VIEW = bodyOf(
   {
     name: { type: 'string', maxLength: 1_000 },
     search: { type: 'string', maxLength: MAX_SEARCH, pattern: '^[!-~]*$' },
+    boardId: { type: 'string', maxLength: 100 },
   },
   ['name', 'search'],
 );
@@ -31,8 +32,8 @@ export function savedViewRoutes({ api, sql }: { readonly api: Api; readonly sql:
       '/api/apps/:appId/views',
       'change',
       NEW_VIEW,
-      async ({ app, by }, { name, search }) => {
-        const { viewId, isNew } = await saveView(sql, { appId: app.id, name, search, by });
+      async ({ app, by }, { name, search, boardId }) => {
+        const { viewId, isNew } = await saveView(sql, { appId: app.id, name, search, boardId, by });
         return done<Pick<SavedView, 'viewId' | 'name' | 'search'>>(
           { viewId, name, search },
           { status: isNew ? 201 : 200 },
