@@ -1,5 +1,15 @@
 /** Formats numbers and times in English, with the user's own conventions if the browser's language is English. */
-import { DAY, HOUR, MINUTE, PERIODS, type Period, PRESETS, type Range, UNIT_NAMES } from './range.ts';
+import {
+  DAY,
+  HOUR,
+  MINUTE,
+  PERIODS,
+  type Period,
+  PRESETS,
+  parseRange,
+  type Range,
+  UNIT_NAMES,
+} from './range.ts';
 import { ownZone, toWall } from './time-zone.ts';
 
 const LOCALE = pickLocale(globalThis.navigator?.language ?? '');
@@ -194,6 +204,12 @@ export function betweenText(
 }
 
 /** The presets as pairs of URL value and label. */
+/** What addresses call a range, or that each view has its own. */
+export function rangeName(text: string, zone: string): string {
+  const range = parseRange(text);
+  return range === null ? 'The views’ ranges' : rangeLabel(range, zone);
+}
+
 export const presetLabels = (): [string, string][] => [
   ...PERIODS.map((period): [string, string] => [period, PERIOD_NAMES[period]]),
   ...PRESETS.map((text): [string, string] => [

@@ -13,14 +13,15 @@ const ROLES: Readonly<Record<string, string>> = {
   row: 'rowheader',
 };
 
-/** An element of the page, or a component. */
+/** An element of the page, or a component. A button sends no form unless it says so. */
 export function element(
   type: string | ComponentType,
   props: Record<string, unknown> | null,
   ...children: ComponentChildren[]
 ): VNode {
   const role = typeof type === 'string' && ROLES[type === 'th' ? String(props?.scope) : type];
-  return h(type as string, role ? { role, ...props } : props, ...children);
+  const usual = role ? { role } : type === 'button' && { type };
+  return h(type as string, usual ? { ...usual, ...props } : props, ...children);
 }
 
 export const html = /* @__PURE__ */ htm.bind(element) as (

@@ -145,6 +145,24 @@ export function useAgain(problem: Problem | null, again: () => void): void {
   }, [problem]);
 }
 
+/** Does something again and again while it is wanted and the page is seen, and once the page is seen again. */
+export function useRepeated(again: () => void, ms: number, isWanted = true): void {
+  const latest = useRef(again);
+  latest.current = again;
+  useEffect(() => {
+    if (!isWanted) return;
+    const turn = (): void => {
+      if (!document.hidden) latest.current();
+    };
+    const timer = setInterval(turn, ms);
+    document.addEventListener('visibilitychange', turn);
+    return () => {
+      clearInterval(timer);
+      document.removeEventListener('visibilitychange', turn);
+    };
+  }, [isWanted]);
+}
+
 function remember(key: string, data: unknown): void {
   answers.delete(key);
   answers.set(key, data);

@@ -50,7 +50,7 @@ export function Shell(): VNode {
     <${SignInAgain} />
     <div class="notice" role="status" data-shown=${notice.value !== ''}>${notice.value}${
       undo.value !== null &&
-      html`<button type="button" class="notice-undo" onClick=${() => {
+      html`<button class="notice-undo" onClick=${() => {
         undo.value?.();
         undo.value = null;
       }}>Undo</button>`
@@ -163,7 +163,7 @@ function TopBar({ onSearch }: { readonly onSearch: () => void }): VNode {
   return html`<header class="top">
     <a class="brand" href="/"><${Mark} /><span>Tidemark</span></a>
     <nav aria-label="Main">${user && html`<a href="/" aria-current=${path === '/' ? 'page' : undefined}>Apps</a>`}</nav>
-    ${user && html`<button type="button" class="button go-to" aria-keyshortcuts="Control+K Meta+K" onClick=${onSearch}><${Icon} name="search" /><span class="go-to-text">Go to…</span><kbd>${COMMAND_KEY} K</kbd></button>`}
+    ${user && html`<button class="button go-to" aria-keyshortcuts="Control+K Meta+K" onClick=${onSearch}><${Icon} name="search" /><span class="go-to-text">Go to…</span><kbd>${COMMAND_KEY} K</kbd></button>`}
     <${ThemeSwitch} />
     ${user && html`<a class="who" href="/account" title=${user.email} aria-label=${`Account of ${user.email}`} aria-current=${path === '/account' ? 'page' : undefined}><${Icon} name="user" /><span>${user.email}</span></a><${SignOut} />`}
   </header>`;
@@ -176,7 +176,7 @@ function SignOut(): VNode {
     route('/sign-in');
     forgetUser();
   });
-  return html`<button type="button" class="button quiet" onClick=${action.run}>Sign out</button>
+  return html`<button class="button quiet" onClick=${action.run}>Sign out</button>
     ${action.problem && html`<div class="floating"><${ProblemBox} problem=${action.problem} retry=${action.run} /></div>`}`;
 }
 
@@ -185,7 +185,6 @@ function ThemeSwitch(): VNode {
   const names = { system: 'as the system', light: 'light', dark: 'dark' };
   const label = `Theme: ${names[theme.value]}. Change to ${names[next]}`;
   return html`<button
-    type="button"
     class="icon-button"
     aria-label=${label}
     title=${label}

@@ -1,5 +1,5 @@
 /** The whole state of a view ⇄ the query of its address: reload, back and a shared link show the same. */
-import { listOf, MODES, type Mode, SCALES, type Scale } from '../src/base/view.ts';
+import { listOf, MODES, type Mode, rangeIn, rangeOf, SCALES, type Scale } from '../src/base/view.ts';
 import { WIDTHS, type WidthName } from '../src/base/widths.ts';
 import { type Measure, parseMeasure, writeMeasure } from './measure.ts';
 import { type Compare, isoText, parseRange, type Range, rangeText, type Span } from './range.ts';
@@ -71,7 +71,6 @@ export interface View {
 export const DETAILS = [100, 250, 500, 1000];
 /** All events. */
 export const NO_SEGMENT: Segment = { types: [], filters: [], text: null };
-const DEFAULT_RANGE: Range = { kind: 'last', amount: 24, unit: 'h' };
 
 /**
  * Reads a view. Missing and invalid parameters have their defaults: an old or mistyped link still shows something.
@@ -80,14 +79,13 @@ const DEFAULT_RANGE: Range = { kind: 'last', amount: 24, unit: 'h' };
 export function parseView(search: string, ownZone: string): View {
   const query = new URLSearchParams(search);
   const text = (name: string): string => query.get(name) ?? '';
-  const between = parseRange(`${text('from')}~${text('to')}`);
   const at = parseRange(text('at'));
   const columns = query.getAll('column');
   const zone = text('tz');
   const detail = Number(text('buckets'));
   const compare = oneOf(COMPARES, text('compare'));
   return {
-    range: between ?? parseRange(text('range')) ?? DEFAULT_RANGE,
+    range: rangeOf(query),
     back: parseRange(text('back')),
     types: listOf(query, 'type'),
     filters: listOf(query, 'filter'),
@@ -121,7 +119,7 @@ export function misread(search: string): string[] {
   const has = (name: string): boolean => (query.get(name) ?? '') !== '';
   const isRange = ['from', 'to'].some(has)
     ? parseRange(`${query.get('from') ?? ''}~${query.get('to') ?? ''}`) !== null
-    : !has('range') || parseRange(query.get('range') ?? '') !== null;
+    : !has('range') || rangeIn(query) !== null;
   const understood: Readonly<Record<string, boolean>> = {
     range: isRange || !has('range'),
     from: isRange || !has('from'),

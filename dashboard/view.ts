@@ -71,12 +71,20 @@ export function seriesPath(appId: string, view: View, span: Span, lines = TOP_LI
   if (view.by !== null) query.set('by', view.by);
   setBuckets(query, view);
   query.set('lines', String(lines));
-  const compared = comparedSpan(view.compare, view.range, span, now.value, view.zone);
-  if (compared?.from != null) {
-    query.set('compareFrom', isoText(compared.from));
-    query.set('compareTo', isoText(compared.to));
-  }
+  setCompared(query, view, span);
   return `/api/apps/${appId}/series?${query}`;
+}
+
+/** What a view is compared with. */
+export function setCompared(
+  query: URLSearchParams,
+  { compare, range, zone }: Pick<View, 'compare' | 'range' | 'zone'>,
+  span: Span,
+): void {
+  const compared = comparedSpan(compare, range, span, now.value, zone);
+  if (compared?.from == null) return;
+  query.set('compareFrom', isoText(compared.from));
+  query.set('compareTo', isoText(compared.to));
 }
 
 /** The request for the events that a ratio is of, in the buckets of the view's own series. */

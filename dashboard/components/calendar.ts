@@ -49,19 +49,18 @@ export function Calendar({ span, zone, onPick }: CalendarProps): VNode {
     setFocused(Math.min(today, Date.UTC(new Date(start).getUTCFullYear(), month + months, 1)));
   return html`<div class="calendar" role="group" aria-label="Days">
     <header>
-      <button type="button" class="icon-button" aria-label="Previous month" onClick=${() => turn(-1)}><${Icon} name="back" /></button>
+      <button class="icon-button" aria-label="Previous month" onClick=${() => turn(-1)}><${Icon} name="back" /></button>
       <b aria-live="polite">${monthOfYear(start, 'UTC')}</b>
-      <button type="button" class="icon-button" aria-label="Next month" disabled=${start + 31 * DAY > today + 31 * DAY} onClick=${() => turn(1)}><${Icon} name="forward" /></button>
+      <button class="icon-button" aria-label="Next month" disabled=${start + 31 * DAY > today + 31 * DAY} onClick=${() => turn(1)}><${Icon} name="forward" /></button>
     </header>
     <div class="days" ref=${grid} onKeyDown=${move}>
       ${WEEKDAYS.map((name) => html`<span class="weekday" aria-hidden="true">${name}</span>`)}
       ${days.map(
         (day) => html`<button
-          type="button"
           key=${day}
           class=${new Date(day).getUTCMonth() === month ? 'day-button' : 'day-button other'}
           aria-label=${date(day, 'UTC')}
-          aria-pressed=${isMarked(day) ? 'true' : 'false'}
+          aria-pressed=${isMarked(day)}
           tabindex=${day === focused ? 0 : -1}
           disabled=${day > today}
           onClick=${() => pick(day)}

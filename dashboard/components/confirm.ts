@@ -40,8 +40,8 @@ export function Confirm(props: ConfirmProps): VNode {
     <p>${children}</p>
     <${ProblemBox} problem=${action.problem} />
     <div class="form-actions">
-      <button type="button" class="button" data-first onClick=${onClose}>Cancel</button>
-      <button type="button" class="button primary danger" aria-disabled=${action.busy} onClick=${() => action.run()}>${title}</button>
+      <button class="button" data-first onClick=${onClose}>Cancel</button>
+      <button class="button primary danger" aria-disabled=${action.busy} onClick=${() => action.run()}>${title}</button>
     </div>
   <//>`;
 }

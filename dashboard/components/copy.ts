@@ -42,7 +42,6 @@ export function CopyButton({ text, label, children }: CopyProps): VNode {
     setTimeout(() => setDone(false), 1_500);
   };
   return html`<button
-    type="button"
     class=${children ? 'button' : 'icon-button'}
     title=${label}
     aria-label=${children ? undefined : label}

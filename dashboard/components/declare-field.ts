@@ -56,7 +56,7 @@ export function DeclareField(props: DeclareFieldProps): VNode {
   });
   return html`<${FormDialog} title="Add a counted field" submit="Count the field" path=${declaredPath(appId)} body=${bodyOf} said="The field is being counted" onDone=${onDone} onClose=${onClose}>
       <${Field} label="Path" name="path" maxlength="1000" defaultValue=${path} placeholder="order.country" hint="Names with dots between them. An array needs none." onChange=${(event: Event) => setTyped((event.currentTarget as HTMLInputElement).value)} />
-      <${Select} key=${proposed} label="Count" name="kind" options=${KINDS} chosen=${proposed} hint="Values: exact filters and charts by them. Numbers: sum, average and percentiles. Different values: how many there are, such as customers." />
+      <${Select} key=${proposed} label="Count" name="kind" options=${KINDS} chosen=${proposed} hint="Values: exact filters and charts. Numbers: sums, averages, percentiles. Different values: how many, such as customers." />
       <${Field} label="By the values of (optional)" name="by" required=${false} maxlength="1000" defaultValue=${by ?? ''} placeholder="plan" hint="Such as revenue by country." />
       <${Select} key=${names.size} label="Of" name="type" options=${options} chosen=${typeName === null ? '' : `=${typeName}`} hint="Counts of one type answer filters on that type alone." />
       <${Field} label="Unit of its numbers (optional)" name="unit" required=${false} maxlength="12" placeholder="€, ms, MB" />

@@ -1,6 +1,6 @@
 /** Modal dialogs on the browser's <dialog>, which traps the focus, closes on Escape and restores the focus. */
 import type { VNode } from 'preact';
-import { useLayoutEffect, useRef } from 'preact/hooks';
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { focusFirst } from '../focus.ts';
 import { type Children, html } from '../html.ts';
 import { useOpened } from '../places.ts';
@@ -25,6 +25,7 @@ const FIRST = [
 
 export function Dialog({ title, onClose, sheet = false, locked = false, children }: DialogProps): VNode {
   const element = useRef<HTMLDialogElement>(null);
+  const [held, setHeld] = useState(false);
   // The close event is asynchronous and may arrive after the component was unmounted.
   const gone = useRef(false);
   useOpened('dialogs', true);
@@ -45,7 +46,9 @@ export function Dialog({ title, onClose, sheet = false, locked = false, children
     class=${sheet ? 'dialog raised sheet' : 'dialog raised'}
     aria-label=${title}
     onKeyDown=${(event: KeyboardEvent) => {
-      if (locked && event.key === 'Escape') event.preventDefault();
+      if (!locked || event.key !== 'Escape') return;
+      event.preventDefault();
+      setHeld(true);
     }}
     onClose=${() => {
       if (gone.current) return;
@@ -63,8 +66,9 @@ export function Dialog({ title, onClose, sheet = false, locked = false, children
     <div class="dialog-body">
       <header class="dialog-head">
         <h2 tabindex="-1">${title}</h2>
-        ${!locked && html`<button type="button" class="icon-button" aria-label="Close" onClick=${() => element.current?.close()}><${Icon} name="close" /></button>`}
+        ${!locked && html`<button class="icon-button" aria-label="Close" onClick=${() => element.current?.close()}><${Icon} name="close" /></button>`}
       </header>
+      ${held && html`<p class="hint" role="status">Only its own buttons close this dialog.</p>`}
       ${children}
     </div>
   </dialog>`;

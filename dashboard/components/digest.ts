@@ -21,7 +21,7 @@ export function WeeklyMail({ of }: { readonly of: string }): VNode | null {
   if (data?.sendsMail !== true) return null;
   return html`<${Section} title="Weekly mail">
     <label class="check"><input type="checkbox" checked=${data.digest !== null} disabled=${set.busy} onChange=${() => set.run(data.digest === null)} /><span>Send me the numbers of the week, every Monday at 08:00 ${data.digest?.timezone ?? ownZone()}</span></label>
-    ${data.digest !== null && html`<button type="button" class="button" aria-disabled=${set.busy} onClick=${() => set.run(true, true)}>Send me one now</button>`}
+    ${data.digest !== null && html`<button class="button" aria-disabled=${set.busy} onClick=${() => set.run(true, true)}>Send me one now</button>`}
     <${ProblemBox} problem=${set.problem} />
   <//>`;
 }

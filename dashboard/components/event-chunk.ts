@@ -115,7 +115,7 @@ const Row = keptWhileSame(({ event, open, isSelected, onToggle, style }: RowProp
   // In the color of the line that counts it.
   const key = by === null ? typeId : valuesAt(payload, by).find((value) => colors.has(value));
   return html`<article class="event" data-id=${id} data-selected=${isSelected} data-open=${open} data-new=${isNew}>
-    <button type="button" class="event-row" aria-expanded=${open ? 'true' : 'false'} onClick=${() => onToggle(id)}>
+    <button class="event-row" aria-expanded=${open} onClick=${() => onToggle(id)}>
       <time datetime=${createdAt} onPointerEnter=${name}>${preciseClock(instant, zone)}</time>
       <span class="type" title=${names.get(typeId) ?? typeId}><i class=${`swatch c${colors.get(key ?? '') ?? COLORS}`}></i>${shortNames([names.get(typeId) ?? typeId], NAME_LENGTH)}</span>
       ${columns.map((path) => html`<span class="cell" key=${path}>${cell(payload, path)}</span>`)}

@@ -49,8 +49,8 @@ export function EventSheet({
   };
   return html`<${Dialog} sheet title="Event" onClose=${() => viewed.change({ event: null })}>
     <div class="row-actions" onKeyDown=${keys}>
-      <button type="button" class="button" disabled=${newer === null} title="Newer event (left arrow)" onClick=${go(newer)}><${Icon} name="back" />Newer</button>
-      <button type="button" class="button" disabled=${older === null} title="Older event (right arrow)" onClick=${go(older)}>Older<${Icon} name="forward" /></button>
+      <button class="button" disabled=${newer === null} title="Newer event (left arrow)" onClick=${go(newer)}><${Icon} name="back" />Newer</button>
+      <button class="button" disabled=${older === null} title="Older event (right arrow)" onClick=${go(older)}>Older<${Icon} name="forward" /></button>
     </div>
     <${Waiting} for=${event} lines=${10} />
     ${

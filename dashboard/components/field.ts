@@ -76,7 +76,7 @@ export function Form(props: FormProps): VNode {
     void action.run(values, form);
   };
   const kind = danger ? 'button primary danger' : layout === 'row' ? 'button' : 'button primary';
-  const button = html`<button class=${kind} aria-disabled=${action.busy}>${submit}</button>`;
+  const button = html`<button type="submit" class=${kind} aria-disabled=${action.busy}>${submit}</button>`;
   const problem = html`<${ProblemBox} problem=${action.problem} />`;
   if (layout === 'row') {
     return html`<form class="form inline" onSubmit=${send}><div class="form-fields">${children}${button}</div>${problem}</form>`;
@@ -84,7 +84,7 @@ export function Form(props: FormProps): VNode {
   return html`<form class="form stacked" onSubmit=${send}>
     <div class="form-fields">${children}</div>
     ${problem}
-    <div class="form-actions">${onCancel && html`<button type="button" class="button" onClick=${onCancel}>${cancel}</button>`}${button}</div>
+    <div class="form-actions">${onCancel && html`<button class="button" onClick=${onCancel}>${cancel}</button>`}${button}</div>
   </form>`;
 }
 

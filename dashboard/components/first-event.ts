@@ -1,9 +1,8 @@
 /** Shown for an app without events: how to send the first one. */
 import type { VNode } from 'preact';
-import { useEffect } from 'preact/hooks';
 import type { App, LoggingToken } from '../../src/api-types/answers.ts';
 import { html } from '../html.ts';
-import { type Resource, useResource } from '../resource.ts';
+import { type Resource, useRepeated, useResource } from '../resource.ts';
 import { ProblemBox } from './problem.ts';
 import { Snippets } from './snippet-choice.ts';
 import { Waiting } from './waiting.ts';
@@ -18,7 +17,8 @@ export interface FirstEventProps {
 export function FirstEvent({ appId, app }: FirstEventProps): VNode {
   const mayChange = app.data?.may.includes('change') ?? true;
   const token = useResource<LoggingToken>(mayChange ? `/api/apps/${appId}/logging-token` : null);
-  usePolling(app);
+  // Until it has an event: the page then shows the chart.
+  useRepeated(app.reload, POLL_MS, !app.loading);
   const loggingToken = token.data?.loggingToken ?? null;
   const place = { base: location.origin, appId, loggingToken, resourceToken: null };
   return html`<section class="first-event" aria-label="First event">
@@ -37,14 +37,4 @@ export function FirstEvent({ appId, app }: FirstEventProps): VNode {
       <p class="hint">The logging token in it is this app’s own. Keep it on servers: anyone who has it can write. <code>typeName</code> makes an event type the first time it is used.</p>`
     }
   </section>`;
-}
-
-/** Polls the app until it has an event; the page then shows the chart. */
-function usePolling(app: Resource<App>): void {
-  useEffect(() => {
-    const timer = setInterval(() => {
-      if (!document.hidden && !app.loading) app.reload();
-    }, POLL_MS);
-    return () => clearInterval(timer);
-  }, [app.loading]);
 }

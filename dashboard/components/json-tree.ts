@@ -15,8 +15,12 @@ const LONG_STRING = 2_000;
 /** Longer values are not offered as filters. */
 const LONGEST_FILTER = 500;
 
-/** Filters by a value of an event, as JSON. @param not true: excludes it */
-export type OnFilter = (path: string, spelling: string, not: boolean) => void;
+/**
+ * Filters by a value of an event, as JSON.
+ * @param not true: excludes it
+ * @param isAll true: asks for everything that has it, of any type and time, in place of what the view asks
+ */
+export type OnFilter = (path: string, spelling: string, not: boolean, isAll?: true) => void;
 
 export interface JsonTreeProps {
   readonly text: string;
@@ -46,7 +50,7 @@ function Value({ text, place, path, open = false, onFilter }: ValueProps): VNode
   const close = first === '{' ? '}' : ']';
   if (/^.\s*.$/.test(text.slice(start, end))) return html`<div class="leaf">${name}${first}${close}</div>`;
   return html`<div>
-    <button type="button" class="fold" aria-expanded=${isOpen ? 'true' : 'false'} onClick=${() => setOpen(!isOpen)}>
+    <button class="fold" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>
       ${name}${isOpen ? first : html`<span class="preview">${preview(text, start, end)}</span>`}
     </button>
     ${isOpen && html`<${Members} text=${text} at=${start} path=${path} onFilter=${onFilter} /><div class="close">${close}</div>`}
@@ -63,7 +67,7 @@ function Members({ text, at, path, onFilter }: MembersProps): VNode {
   const { items, next } = useMemo(() => children(text, at, shown), [text, at, shown]);
   return html`<div class="members">
     ${items.map((place) => html`<${Value} key=${place.start} text=${text} place=${place} path=${place.key === null ? path : [...path, JSON.parse(place.key)]} onFilter=${onFilter} />`)}
-    ${next !== null && html`<button type="button" class="button" onClick=${() => setShown(shown * 4)}>More</button>`}
+    ${next !== null && html`<button class="button" onClick=${() => setShown(shown * 4)}>More</button>`}
   </div>`;
 }
 
@@ -77,14 +81,15 @@ interface LeafProps {
 /** A value; a click on it offers filters and copying. */
 function Leaf({ name, path, spelling, onFilter }: LeafProps): VNode {
   const [isOpen, setOpen] = useState(false);
-  const filter = (not: boolean) => () => onFilter?.(pathText(path), spelling, not);
+  const filter = (text: string, ...how: [not: boolean, isAll?: true]): VNode =>
+    html`<button class="button" onClick=${() => onFilter?.(pathText(path), spelling, ...how)}>${text}</button>`;
   const canFilter = onFilter !== undefined && path.length > 0 && spelling.length <= LONGEST_FILTER;
   return html`<div class="leaf">
-    ${name}<button type="button" class="scalar" aria-expanded=${isOpen ? 'true' : 'false'} title="Filter or copy" onClick=${() => setOpen(!isOpen)}><${Scalar} spelling=${spelling} /></button>
+    ${name}<button class="scalar" aria-expanded=${isOpen} title="Filter or copy" onClick=${() => setOpen(!isOpen)}><${Scalar} spelling=${spelling} /></button>
     ${
       isOpen &&
       html`<span class="leaf-actions">
-        ${canFilter && html`<button type="button" class="button" onClick=${filter(false)}>Filter by it</button><button type="button" class="button" onClick=${filter(true)}>Exclude</button>`}
+        ${canFilter && [filter('Filter by it', false), filter('Exclude', true), filter('Everything of it', false, true)]}
         <${CopyButton} text=${() => plainText(spelling)} label="Copy the value">Value<//>
         ${path.length > 0 && html`<${CopyButton} text=${pathText(path)} label="Copy the path">Path<//>`}
         ${spelling.length > LONG_STRING && html`<code class="whole">${spelling}</code>`}

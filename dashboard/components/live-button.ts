@@ -17,7 +17,7 @@ export function LiveButton({ viewed: { view, span, change }, fresh, isLost }: Li
   const { range, back, live } = view;
   if (!isOpen(range)) {
     const home = back !== null && isOpen(back) ? back : relativeOf(span);
-    return html`<button type="button" class="button live" title="Show the time up to now" onClick=${() => change({ range: home, back: null, live: true })}>
+    return html`<button class="button live" title="Show the time up to now" onClick=${() => change({ range: home, back: null, live: true })}>
       <${Icon} name="play" /><span class="text">Go live</span>
     </button>`;
   }
@@ -28,7 +28,7 @@ export function LiveButton({ viewed: { view, span, change }, fresh, isLost }: Li
     : fresh > 0
       ? `Paused · ${count(fresh)} new`
       : 'Paused';
-  return html`<button type="button" class="button live" aria-pressed=${live ? 'true' : 'false'} data-lost=${isLost} title=${live ? 'Pause' : 'Go on'} onClick=${() => change({ live: !live }, true)}>
+  return html`<button class="button live" aria-pressed=${live} data-lost=${isLost} title=${live ? 'Pause' : 'Go on'} onClick=${() => change({ live: !live }, true)}>
     <${Icon} name=${live ? 'pause' : 'play'} /><span class="text">${text}</span>
   </button><span class="sr-only" role="status">${isLost ? 'Reconnecting' : fresh > 0 && 'There are new events'}</span>`;
 }

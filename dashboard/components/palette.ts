@@ -77,7 +77,7 @@ export function Palette(props: PaletteProps): VNode {
             key=${index}
             id=${`palette-${index}`}
             role="option"
-            aria-selected=${index === at ? 'true' : 'false'}
+            aria-selected=${index === at}
             onPointerMove=${() => setAt(index)}
             onClick=${() => run(command)}
           ><span class="palette-name">${command.name}</span><span class="muted">${command.kind}</span></li>`,

@@ -54,11 +54,10 @@ export function Popover({ icon, text, label, atEnd = false, children }: PopoverP
     }}
   >
     <button
-      type="button"
       class="button"
       ref=${button}
       aria-haspopup="dialog"
-      aria-expanded=${open ? 'true' : 'false'}
+      aria-expanded=${open}
       title=${label}
       onClick=${() => setOpen(!open)}
     >${icon && html`<${Icon} name=${icon} />`}<span class="sr-only">${label}: </span><span class="text">${text}</span><${Icon} name="down" /></button>

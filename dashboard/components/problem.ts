@@ -23,6 +23,6 @@ export function ProblemBox({ problem, retry }: ProblemProps): VNode | null {
         html`<div class="request-id">Request <code>${requestId}</code><${CopyButton} text=${requestId} label="Copy the request id" /></div>`
       }
     </div>
-    ${retry && html`<button type="button" class="button" onClick=${retry}>Try again</button>`}
+    ${retry && html`<button class="button" onClick=${retry}>Try again</button>`}
   </div>`;
 }

@@ -13,26 +13,32 @@ import { Calendar } from './calendar.ts';
 import { Icon } from './icon.ts';
 import { Popover } from './popover.ts';
 
-export function RangePicker({ view, span, change }: ViewAndChange): VNode {
+/** @prop label what it says in place of the range */
+export function RangePicker({
+  view,
+  span,
+  change,
+  label,
+}: ViewAndChange & { readonly label?: string | undefined }): VNode {
   const { range, zone } = view;
   const { from, to } = span;
   const step = (direction: -1 | 1) => (): void => {
     if (from !== null) change(stepped(view, { from, to }, direction));
   };
   return html`<div class="joined">
-    <button type="button" class="button" aria-label="Previous period" title="Previous period" disabled=${from === null} onClick=${step(-1)}><${Icon} name="back" /></button>
-    <${Popover} icon="clock" label="Time range" text=${rangeLabel(range, zone)}>
+    <button class="button" aria-label="Previous period" title="Previous period" disabled=${from === null} onClick=${step(-1)}><${Icon} name="back" /></button>
+    <${Popover} icon="clock" label="Time range" text=${label ?? rangeLabel(range, zone)}>
       ${(close: () => void) => {
         const pick = (picked: Range): void => {
           close();
           change({ range: picked, back: null });
         };
-        return html`<${Presets} range=${range} onPick=${pick} />
+        return html`<${Presets} range=${range} current=${label === undefined ? rangeText(range) : ''} onPick=${pick} />
           <${TypedForm} range=${range} span=${span} zone=${zone} onPick=${pick} />
           <${Calendar} span=${span} zone=${zone} onPick=${pick} />`;
       }}
     <//>
-    <button type="button" class="button" aria-label="Next period" title="Next period" disabled=${from === null || isOpen(range) || to > Date.now()} onClick=${step(1)}><${Icon} name="forward" /></button>
+    <button class="button" aria-label="Next period" title="Next period" disabled=${from === null || isOpen(range) || to > Date.now()} onClick=${step(1)}><${Icon} name="forward" /></button>
   </div>`;
 }
 
@@ -55,14 +61,12 @@ interface PartProps {
   readonly onPick: (range: Range) => void;
 }
 
-function Presets({ range, onPick }: PartProps): VNode {
-  const current = rangeText(range);
+function Presets({ range, current, onPick }: PartProps & { readonly current: string }): VNode {
   return html`<div class="presets" role="group" aria-label="Presets">
     ${presetLabels().map(
       ([text, label]) => html`<button
-        type="button"
         class="button"
-        aria-pressed=${text === current ? 'true' : 'false'}
+        aria-pressed=${text === current}
         autofocus=${text === current}
         onClick=${() => onPick(parseRange(text) ?? range)}
       >${label}</button>`,
@@ -103,7 +107,7 @@ function TypedForm({ range, span, zone, onPick }: TypedProps): VNode {
       value=${text}
       onInput=${(event: InputEvent) => setText((event.currentTarget as HTMLInputElement).value)}
     />
-    <button class="button" disabled=${read === null}>Show</button>
+    <button type="submit" class="button" disabled=${read === null}>Show</button>
     <p class="hint" id="typed-range" role="status">${read === null ? 'Such as “14 Nov 09:00 to now”, “3 hours” or “2026-11-14”' : `${rangeLabel(read, zone)}, in ${zone.replaceAll('_', ' ')}`}</p>
   </form>`;
 }

@@ -1,12 +1,24 @@
 /** Filters a list that is already loaded. */
 import type { VNode } from 'preact';
-import { useRef } from 'preact/hooks';
+import { useRef, useState } from 'preact/hooks';
+import { count } from '../format.ts';
 import { html } from '../html.ts';
 import { useSearchField } from '../places.ts';
 
 export interface SearchProps {
   readonly label: string;
   readonly onText: (text: string) => void;
+}
+
+/** How many rows of a long list are shown, and a button for more of them. @param first as many, and as many more */
+export function useRows(first: number): readonly [rows: number, more: (all: number) => VNode | false] {
+  const [rows, setRows] = useState(first);
+  return [
+    rows,
+    (all) =>
+      all > rows &&
+      html`<div class="row-actions"><button class="button" onClick=${() => setRows(rows + first)}>Show more of ${count(all)}</button></div>`,
+  ];
 }
 
 export function Search({ label, onText }: SearchProps): VNode {

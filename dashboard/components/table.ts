@@ -39,5 +39,5 @@ export function table<T>(items: readonly T[], { label, columns, id, isOver }: Ta
 
 /** @param of what it acts on, for those who hear the button alone */
 export function rowButton(text: string, of: string, run: () => void): VNode {
-  return html`<button type="button" class="button quiet" aria-label=${`${text.replace('…', '')} ${of}`} onClick=${run}>${text}</button>`;
+  return html`<button class="button quiet" aria-label=${`${text.replace('…', '')} ${of}`} onClick=${run}>${text}</button>`;
 }

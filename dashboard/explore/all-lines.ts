@@ -6,7 +6,8 @@ import { measuredIn } from '../charts/curve.ts';
 import { linesOf, OTHER } from '../charts/series-data.ts';
 import { Sparkline } from '../charts/sparkline.ts';
 import { Dialog } from '../components/dialog.ts';
-import { matches, Search } from '../components/search.ts';
+import { matches, Search, useRows } from '../components/search.ts';
+import { rowButton } from '../components/table.ts';
 import { Waiting } from '../components/waiting.ts';
 import { change, changeText, count, counted, difference, share as shareText } from '../format.ts';
 import { html } from '../html.ts';
@@ -185,7 +186,7 @@ interface EntryTableProps extends AllLinesProps {
 
 function EntryTable({ by, picked, onPick, onClose, what, isCounts, found, waiting }: EntryTableProps): VNode {
   const [wanted, setWanted] = useState('');
-  const [rows, setRows] = useState(ROWS);
+  const [rows, more] = useRows(ROWS);
   const [order, setOrder] = useState<{ readonly key: SortKey; readonly down: boolean }>({
     key: 'value',
     down: true,
@@ -226,7 +227,7 @@ function EntryTable({ by, picked, onPick, onClose, what, isCounts, found, waitin
               ,
               title,
             ]) => html`<th key=${key} scope="col" aria-sort=${order.key === key ? (order.down ? 'descending' : 'ascending') : undefined} title=${title}>
-            <button type="button" class="all-lines-sort" onClick=${sort(key)}>${label}<span aria-hidden="true">${order.key === key && (order.down ? ' ↓' : ' ↑')}</span></button>
+            <button class="all-lines-sort" onClick=${sort(key)}>${label}<span aria-hidden="true">${order.key === key && (order.down ? ' ↓' : ' ↑')}</span></button>
           </th>`,
           )}
         <th scope="col" class="all-lines-bars">In this range</th>
@@ -234,7 +235,7 @@ function EntryTable({ by, picked, onPick, onClose, what, isCounts, found, waitin
       </tr></thead>
       <tbody>${entries.slice(0, rows).map(
         ({ key, name, value, events, share, before, bars }) => html`<tr key=${key}>
-          <th scope="row"><button type="button" class="all-lines-name" title=${`Only ${name}`} aria-pressed=${picked.includes(key) ? 'true' : 'false'} onClick=${pick(key, false)}>${name}</button></th>
+          <th scope="row"><button class="all-lines-name" title=${`Only ${name}`} aria-pressed=${picked.includes(key)} onClick=${pick(key, false)}>${name}</button></th>
           <td>${value === null ? '–' : text(value)}</td>
           ${!isCounts && html`<td>${count(events)}</td>`}
           <td>${shareText(share, 1)}</td>
@@ -244,12 +245,12 @@ function EntryTable({ by, picked, onPick, onClose, what, isCounts, found, waitin
             <td>${before !== null && value !== null && (isCounts ? changeText(value, before) : change(value, before))}</td>`
           }
           <td class="all-lines-bars"><${Sparkline} counts=${bars} label=${name} /></td>
-          <td><button type="button" class="button quiet" aria-label=${`Leave out ${name}`} onClick=${pick(key, true)}>Leave out</button></td>
+          <td>${rowButton('Leave out', name, pick(key, true))}</td>
         </tr>`,
       )}</tbody>
     </table>`
     }
-    ${entries.length > rows && html`<div class="row-actions"><button type="button" class="button" onClick=${() => setRows(rows + ROWS)}>Show more of ${count(entries.length)}</button></div>`}
+    ${more(entries.length)}
     ${found && entries.length === 0 && html`<p class="hint" role="status">${found.rest > 0 ? `None of the ${count(found.entries.length)} ${what} with the most events` : 'No name'} contains this text.</p>`}
     ${found !== null && found.rest > 0 && html`<p class="hint">${counted(found.rest, 'event')} ${by === null ? 'of other types' : `with other values of ${by}, or none`}.</p>`}`;
 }

@@ -79,10 +79,10 @@ export function AnnotationList(props: AnnotationListProps): VNode | null {
         <i class=${annotation.kind === 'incident' ? 'annotation-mark incident' : 'annotation-mark'} aria-hidden="true"></i>
         <span class="sr-only">${KIND_NAMES[annotation.kind]}: </span>${annotation.eventId === undefined ? html`<span class="name" title=${annotation.createdBy === null ? 'Written with the logging token' : `Written by ${annotation.createdBy}`}>${annotation.text}</span>` : html`<a class="name" href=${`/apps/${appId}${viewSearch({ ...view, event: annotation.eventId })}`}>${annotation.text}</a>`}${earlier.length > 0 && html` <span class="badge">${earlier.length + 1} times</span>`}
         <time class="muted" datetime=${annotation.at} title=${exact(Date.parse(annotation.at), zone)}>${timeText(annotation, zone)}</time>
-        ${mayChange && annotation.eventId === undefined && html`<button type="button" class="icon-button" aria-label=${`Remove the annotation ${annotation.text}`} onClick=${() => setRemoval(annotation)}><${Icon} name="close" /></button>`}
+        ${mayChange && annotation.eventId === undefined && html`<button class="icon-button" aria-label=${`Remove the annotation ${annotation.text}`} onClick=${() => setRemoval(annotation)}><${Icon} name="close" /></button>`}
       </li>`,
     )}
-    ${(groups.length > shown.length || annotations.length > groups.length) && html`<li><button type="button" class="button quiet" onClick=${() => setWhole(true)}>Show all ${annotations.length} annotations</button></li>`}
+    ${(groups.length > shown.length || annotations.length > groups.length) && html`<li><button class="button quiet" onClick=${() => setWhole(true)}>Show all ${annotations.length} annotations</button></li>`}
   </ul>
   ${removal && html`<${Confirm} title="Remove the annotation" path=${`${pathOf(appId)}/${removal.annotationId}`} said="The annotation was removed" onDone=${onDone} onClose=${() => setRemoval(null)}><b>${removal.text}</b> is removed from the charts of all members.<//>`}`;
 }

@@ -27,6 +27,12 @@ export interface BreakdownProps {
 
 /** How long after the chart the fields of recent events are asked for. */
 const CALM_MS = 300;
+/** How many events a chart is of. */
+export const totalOf = ({ all }: Pick<Series, 'all'>): number => all.reduce((sum, count) => sum + count, 0);
+
+/** What fields are called that counts do not answer. @param rows events that are read for them */
+export const fromRowsLabel = (rows: number): string => `From rows: ${counted(rows, 'event')} to read`;
+
 /** No path is spelled so. */
 const PRODUCER = ':producer';
 
@@ -63,20 +69,19 @@ export function Breakdown({
     else change({ by: select.value || null, hidden: [] });
     select.value = shown;
   };
-  const rows = series.all.reduce((sum, count) => sum + count, 0);
   const option = (path: string): VNode => html`<option key=${path} value=${path}>${path}</option>`;
   return html`<label class="breakdown"><span>By</span><select aria-label="Break down by" value=${shown} onChange=${pick}>
       <option value="">event type</option>
       ${paths.map(option)}
       <option value=${PRODUCER}>producer…</option>
-      ${others.length > 0 && html`<optgroup label=${`From rows: ${counted(rows, 'event')} to read`}>${others.map(option)}</optgroup>`}
+      ${others.length > 0 && html`<optgroup label=${fromRowsLabel(totalOf(series))}>${others.map(option)}</optgroup>`}
     </select></label>
     ${
       view.by !== null &&
       curve === null &&
       (shown === '' || scan.notBy !== null) &&
       html`<p class="hint" role="status">${scan.notBy ?? `Not broken down by ${view.by} yet: it is not counted for these events, so these are read first.`}</p>
-      ${scan.isStopped && !hasConditions(view) && html`<button type="button" class="button" onClick=${scan.goOn}>Read all of them</button>`}`
+      ${scan.isStopped && !hasConditions(view) && html`<button class="button" onClick=${scan.goOn}>Read all of them</button>`}`
     }`;
 }
 

@@ -27,7 +27,7 @@ export function ByProducer({ appId, viewed: { view, span }, onClose }: ByProduce
   return html`<${Dialog} sheet title="By producer" onClose=${onClose}>
     <p class="hint">By when events were received, in the last 90 days. Of all events: types and filters do not apply.</p>
     <${Waiting} for=${found} lines=${8} class="rows" />
-    ${data && html`<${ShownCharts} zone=${view.zone} charts=${[{ viewId: '', name: '', search: '', series: data, part: null, partType: null, numbers: null, problem: null }]} />`}
+    ${data && html`<${ShownCharts} zone=${view.zone} charts=${[{ viewId: '', name: '', search: '', series: data, part: null, partType: null, numbers: null, range: null, problem: null }]} />`}
     ${
       data &&
       table(data.lines, {

@@ -29,7 +29,7 @@ import { type Bucket, HIDDEN, MODES, type Mode, type View } from '../url.ts';
 import { hasConditions, type ViewAndChange, withHidden } from '../view.ts';
 import { AllLines, useLineCount } from './all-lines.ts';
 import { AnnotationList, marksOf, NewAnnotation, useAnnotations } from './annotations.ts';
-import { Breakdown } from './breakdown.ts';
+import { Breakdown, totalOf } from './breakdown.ts';
 import { ByProducer } from './by-producer.ts';
 import { ChartMenu } from './chart-menu.ts';
 import { CountHint } from './count-hint.ts';
@@ -171,10 +171,10 @@ function ChartBody({
     picking.picked.length === 0 && (curve === null || by === series.by) ? lineCount : null;
   return html`<div class="chart-layout">
     <div class="chart-head">
-      ${curve === null ? html`<${Figures} series=${series} summary=${summary} view=${view} found=${found} />` : html`<${CurveFigures} curve=${curve} comparedTo=${comparedTo} isLoading=${state === 'loading'} />`}
+      ${curve === null ? html`<${Figures} series=${series} summary=${summary} view=${view} found=${found} isRunning=${scan.isRunning} />` : html`<${CurveFigures} curve=${curve} comparedTo=${comparedTo} isLoading=${state === 'loading'} />`}
       <div class="chart-controls">
-        ${whole !== null && html`<button type="button" class="button" title="Compare with the rest of the range" onClick=${() => setExplaining(true)}>What changed?</button>`}
-        <${MeasurePicker} appId=${appId} viewed=${viewed} types=${types} />
+        ${whole !== null && html`<button class="button" title="Compare with the rest of the range" onClick=${() => setExplaining(true)}>What changed?</button>`}
+        <${MeasurePicker} appId=${appId} viewed=${viewed} types=${types} rows=${totalOf(series)} />
         <${Controls} viewed=${viewed} series=${series} isAccumulable=${isAccumulable} />
         <${ChartMenu} name=${name} series=${series} stack=${stack} curve=${curve} viewed=${viewed} canvas=${canvas} onAnnotate=${mayChange ? () => setAnnotating(view.at) : null} onAlert=${() => setAlerting(true)} />
       </div>
@@ -200,14 +200,14 @@ function ChartBody({
           onMoved=${(edges: Edges) => change(moved(view, series, edges))}
           onLeaveZoom=${() => view.back !== null && change({ range: view.back, back: null })}
         />
-        ${state === 'unread' && html`<div class="nothing" role="status"><p><b>${note}</b></p><div class="row-actions">${offer}${!isRatio && html`<button type="button" class="button" onClick=${() => setCrossing(true)}>Read anyway</button>`}<button type="button" class="button" onClick=${() => change({ measure: null })}>Show numbers of events</button></div></div>`}
+        ${state === 'unread' && html`<div class="nothing" role="status"><p><b>${note}</b></p><div class="row-actions">${offer}${!isRatio && html`<button class="button" onClick=${() => setCrossing(true)}>Read anyway</button>`}<button class="button" onClick=${() => change({ measure: null })}>Show numbers of events</button></div></div>`}
         ${state !== 'unread' && summary.total === 0 && html`<${NothingHere} lastEventAt=${lastEventAt} view=${view} change=${change} />`}
       </div>
       <${AnnotationList} appId=${appId} annotations=${shownMarks} zone=${zone} mayChange=${mayChange} onDone=${annotations.reload} />
       ${noted !== null && state !== 'unread' && html`<p class="hint" role="status">${noted}</p>`}
-      ${second.scan.isStopped && html`<p><button type="button" class="button" onClick=${second.scan.goOn}>Read all of them</button></p>`}
+      ${second.scan.isStopped && html`<p><button class="button" onClick=${second.scan.goOn}>Read all of them</button></p>`}
       ${state !== 'unread' && offer && html`<p>${offer}</p>`}
-      ${state !== 'unread' && view.by !== null && missing !== null && !curve?.lines.length && html`<p><button type="button" class="button" onClick=${() => setCrossing(true)}>Read the events by ${view.by}</button></p>`}
+      ${state !== 'unread' && view.by !== null && missing !== null && !curve?.lines.length && html`<p><button class="button" onClick=${() => setCrossing(true)}>Read the events by ${view.by}</button></p>`}
       ${!isOld && view.width !== null && view.width !== series.bucket && html`<p class="hint" role="status">Bars per ${bucketName(view.width)} would be more than ${count(MOST_BUCKETS)}, or finer than counts are kept: shown per ${bucketName(series.bucket)}.</p>`}
       <${Notes} series=${series} found=${found} zone=${zone} stack=${drawn} text=${curve?.text ?? count} dotted=${isDotted ? comparedTo : ''} />
       ${(found !== null || series.isScanned) && html`<${CountHint} appId=${appId} view=${view} types=${types} from=${series.interval.from} zone=${zone} isOwner=${isOwner} />`}
@@ -219,7 +219,7 @@ function ChartBody({
           ? html`<${Legend} lines=${named(lines, series, types)} mode=${view.mode} comparedTo=${comparedTo} isUnfiltered=${found !== null} picked=${picking.picked} onPick=${pick} onToggle=${(key: string) => change(toggled(lines, key), true)} onFocus=${setFocus} />`
           : html`<${CurveLegend} curve=${curve} rows=${html`<${CurveRows} curve=${curve} comparedTo=${comparedTo} picked=${picking.picked} onPick=${pick} onToggle=${(key: string) => change(toggled(curve.lines, key), true)} onFocus=${setFocus} />`} />`
       }
-      ${(curve === null || curve.lines.length > 0) && html`<div class="row-actions"><button type="button" class="button quiet" onClick=${() => setListing(true)}>All${numberOfLines !== null && ` ${numberOfLines}`} ${by === null ? 'type' : 'value'}${numberOfLines === '1' ? '' : 's'} →</button>${view.measure?.kind !== 'ratio' && html`<button type="button" class="button quiet" onClick=${() => setCrossing(true)}>Table by fields…</button>`}</div>`}
+      ${(curve === null || curve.lines.length > 0) && html`<div class="row-actions"><button class="button quiet" onClick=${() => setListing(true)}>All${numberOfLines !== null && ` ${numberOfLines}`} ${by === null ? 'type' : 'value'}${numberOfLines === '1' ? '' : 's'} →</button>${view.measure?.kind !== 'ratio' && html`<button class="button quiet" onClick=${() => setCrossing(true)}>Table by fields…</button>`}</div>`}
     </div>
     ${crossing && html`<${CrossTable} appId=${appId} viewed=${viewed} offer=${offer} onClose=${() => setCrossing(false)} />`}
     ${producing && html`<${ByProducer} appId=${appId} viewed=${viewed} onClose=${() => setProducing(false)} />`}
@@ -378,9 +378,11 @@ function Notes({ series, found, zone, stack, text, dotted }: NotesProps): VNode 
 
 function foundText({ total, until }: Found, from: number, zone: string, mode?: Mode): string {
   const back = until > from ? `, back to ${dateTime(until, zone)}` : '';
-  return mode === 'histogram'
-    ? `The faint bars are all events, before the filter: conditions on fields are searched for, not counted. The solid bars are the ${counted(total, 'event')} found so far${back}.`
-    : 'The chart shows all events, before the filter: conditions on fields are searched for, not counted.';
+  const [what, more] =
+    mode === 'histogram'
+      ? ['faint bars are', ` The solid bars are the ${counted(total, 'event')} found so far${back}.`]
+      : ['chart shows', ''];
+  return `The ${what} all events, before the filter: conditions on fields are searched for, not counted.${more}`;
 }
 
 interface NothingProps {
@@ -393,11 +395,11 @@ function NothingHere({ lastEventAt, view, change }: NothingProps): VNode {
   const last = lastEventAt === null ? null : Date.parse(lastEventAt);
   return html`<div class="nothing">
     <p><b>${hasConditions(view) ? 'No events of this range meet the filter' : 'No events in this range'}</b></p>
-    ${view.types.length > 0 && html`<button type="button" class="button" onClick=${() => change({ types: [] })}>Show all types</button>`}
+    ${view.types.length > 0 && html`<button class="button" onClick=${() => change({ types: [] })}>Show all types</button>`}
     ${
       last !== null &&
       !hasConditions(view) &&
-      html`<button type="button" class="button" onClick=${() => change({ range: { kind: 'between', from: last - 12 * HOUR, to: last + 12 * HOUR }, back: null })}>Go to the last event</button>`
+      html`<button class="button" onClick=${() => change({ range: { kind: 'between', from: last - 12 * HOUR, to: last + 12 * HOUR }, back: null })}>Go to the last event</button>`
     }
   </div>`;
 }

@@ -60,28 +60,28 @@ export function ChartMenu({
       ${curve === null && html`<${Choice} label="Vertical axis" value=${view.scale} options=${SCALES} onPick=${(scale: Scale) => change({ scale })} />`}
       <label>Time zone<${ZoneSelect} zone=${view.zone} onPick=${(zone: string) => change({ zone })} /></label>
       <div class="row-actions">
-        <button type="button" class="button" aria-expanded=${view.table ? 'true' : 'false'} onClick=${() => change({ table: !view.table })}>${view.table ? 'Hide the table' : 'Show as a table'}</button>
+        <button class="button" aria-expanded=${view.table} onClick=${() => change({ table: !view.table })}>${view.table ? 'Hide the table' : 'Show as a table'}</button>
         <${CopyButton} text=${() => location.href} label=${isMoving ? 'Copy a link to this view; its range moves on with time' : 'Copy a link to what is shown'}>Copy link<//>
         ${isMoving && html`<${CopyButton} text=${() => datedLink(viewed, series)} label="Copy a link that shows these dates whenever it is opened">Copy link with these dates<//>`}
         ${
           onAnnotate !== null &&
-          html`<button type="button" class="button" onClick=${() => {
+          html`<button class="button" onClick=${() => {
             close();
             onAnnotate();
           }}>Annotate…</button>
-          <button type="button" class="button" onClick=${() => {
+          <button class="button" onClick=${() => {
             close();
             onAlert();
           }}>Alert…</button>`
         }
       </div>
       <div class="row-actions">
-        <button type="button" class="button" onClick=${() => save(file('csv'), new Blob([chartCsv(series, stack, curve)], { type: 'text/csv' }))}>Counts as CSV</button>
-        <button type="button" class="button" onClick=${async () => {
+        <button class="button" onClick=${() => save(file('csv'), new Blob([chartCsv(series, stack, curve)], { type: 'text/csv' }))}>Counts as CSV</button>
+        <button class="button" onClick=${async () => {
           const picture = await chartPicture(name, series, stack, curve, canvas.current);
           if (picture !== null) save(file('png'), picture);
         }}>Picture (PNG)</button>
-        <button type="button" class="button" onClick=${() => print()}>Print</button>
+        <button class="button" onClick=${() => print()}>Print</button>
       </div>
     </div>`}
   <//>`;

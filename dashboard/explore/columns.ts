@@ -190,7 +190,7 @@ function ColumnList({ appId, viewed, columns, pages, layout, onLayout }: ColumnP
           const isPicked = index < columns.length;
           return html`<li key=${path} class="picked-column">
             <label><input type="checkbox" checked=${isPicked} disabled=${!isPicked && isFull} onChange=${() => pick(isPicked ? columns.filter((one) => one !== path) : [...columns, path])} /><span class="name" title=${path}>${path}</span></label>
-            ${isPicked && html`<button type="button" class="icon-button" aria-label=${`Move ${path} to the left`} aria-disabled=${index === 0 ? 'true' : undefined} onClick=${() => index > 0 && move(index)}><${Icon} name="back" /></button>`}
+            ${isPicked && html`<button class="icon-button" aria-label=${`Move ${path} to the left`} aria-disabled=${index === 0 ? 'true' : undefined} onClick=${() => index > 0 && move(index)}><${Icon} name="back" /></button>`}
           </li>`;
         })}
       </ul>

@@ -1,14 +1,12 @@
 /** Explains why a condition is searched for and not counted, and offers to count it. */
 import type { VNode } from 'preact';
-import { useState } from 'preact/hooks';
 import type { DeclaredField, EventType } from '../../src/api-types/answers.ts';
-import { DeclareField } from '../components/declare-field.ts';
 import { dateTime } from '../format.ts';
 import { html } from '../html.ts';
 import { countersOf, pathKey, useDeclaredFields } from '../known-fields.ts';
 import { now } from '../state.ts';
 import type { View } from '../url.ts';
-import { onlyPath } from './missing.ts';
+import { MissingOffer, onlyPath } from './missing.ts';
 
 export interface CountHintProps {
   readonly appId: string;
@@ -22,7 +20,6 @@ export interface CountHintProps {
 }
 
 export function CountHint({ appId, view, types, from, zone, isOwner }: CountHintProps): VNode | null {
-  const [declaring, setDeclaring] = useState(false);
   const path = pathOf(view);
   // With a breakdown by another field, the two are counted together.
   const filtered = onlyPath(view);
@@ -35,9 +32,7 @@ export function CountHint({ appId, view, types, from, zone, isOwner }: CountHint
   const text = progressText(counters, { path, from, zone });
   if (text !== null) return html`<p class="hint" role="status">${text}</p>`;
   if (counters.length > 0 || !isOwner) return null;
-  const typeName = types.find((type) => type.typeId === typeId)?.name ?? null;
-  return html`<p><button type="button" class="button" onClick=${() => setDeclaring(true)}>Count ${by === null ? 'this field' : `${path} by ${by}`} to chart it without a search</button></p>
-    ${declaring && html`<${DeclareField} appId=${appId} path=${path} kind="value" by=${by} typeName=${typeName} onDone=${reload} onClose=${() => setDeclaring(false)} />`}`;
+  return html`<p><${MissingOffer} appId=${appId} view=${view} missing=${{ path, kind: 'value', by }} types=${types} onDone=${reload} /></p>`;
 }
 
 /** The one field whose counts would answer the view: that of its lines, or that of its only condition. */

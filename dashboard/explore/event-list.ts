@@ -12,6 +12,7 @@ import { ProblemBox } from '../components/problem.ts';
 import { Skeleton } from '../components/waiting.ts';
 import { compact, count, counted, dateTime, spanText } from '../format.ts';
 import { html } from '../html.ts';
+import { DAY, parseRange } from '../range.ts';
 import { type Bucket, chosenTypes, type View } from '../url.ts';
 import { asksForHidden, eventsQuery, hasConditions, type ViewAndChange, withHidden } from '../view.ts';
 import { ColumnHeads, ColumnPicker, columnsOf, tracks, useLayout } from './columns.ts';
@@ -28,6 +29,7 @@ export interface EventListProps {
   /** The counts of the same range; undefined while they are not known. */
   readonly series: Series | undefined;
   readonly names: ReadonlyMap<string, string>;
+  readonly mayErase: boolean;
   /** The bucket that the pointer rests on. */
   readonly peek: Bucket | null;
   /** Events that wait. */
@@ -50,11 +52,12 @@ export function EventList(props: EventListProps): VNode {
   return html`<section class="event-list" aria-label="Events">
     <header class="list-head">
       <h2>Events</h2>
-      ${selection.events.length > 0 && html`<p role="status">${counted(selection.events.length, 'event')} selected</p><${CopyButton} text=${() => linesOfEvents(selection.events, props.names)} label="Copy as JSON">Copy<//><button type="button" class="button" onClick=${selection.clear}>Clear</button>`}
+      ${selection.events.length > 0 && html`<p role="status">${counted(selection.events.length, 'event')} selected</p><${CopyButton} text=${() => linesOfEvents(selection.events, props.names)} label="Copy as JSON">Copy<//><button class="button" onClick=${selection.clear}>Clear</button>`}
       <p class="muted"><${Amount} list=${list} scan=${scan} series=${series} view=${view} bucket=${bucket} /></p>
-      ${bucket !== null && html`<span class="chip"><span class="chip-name">${spanText(bucket.from, bucket.to, view.zone)}</span>${view.at !== null && html`<button type="button" class="chip-remove" aria-label="Show the events of the whole range" onClick=${() => change({ at: null })}><${Icon} name="close" /></button>`}</span>`}
+      ${bucket !== null && html`<span class="chip"><span class="chip-name">${spanText(bucket.from, bucket.to, view.zone)}</span>${view.at !== null && html`<button class="chip-remove" aria-label="Show the events of the whole range" onClick=${() => change({ at: null })}><${Icon} name="close" /></button>`}</span>`}
       <span class="spacer"></span>
-      ${series?.hidden != null && html`<button type="button" class="button" onClick=${() => change(withHidden(view))}>${asksForHidden(view) ? 'Leave out' : 'Show'} hidden types</button>`}
+      ${series?.hidden != null && html`<button class="button" onClick=${() => change(withHidden(view))}>${asksForHidden(view) ? 'Leave out' : 'Show'} hidden types</button>`}
+      ${props.mayErase && view.range.kind === 'all' && view.filters.length > 0 && view.text === null && view.types.length === 0 && bucket === null && html`<a class="button" href=${`/apps/${appId}/settings?${new URLSearchParams({ erase: view.filters.join('\n') })}`}>Erase them…</a>`}
       <${Exports} appId=${appId} view=${view} list=${list} columns=${style.columns} />
       <${ColumnPicker} appId=${appId} viewed=${viewed} columns=${style.columns} pages=${pages} layout=${layout} onLayout=${setLayout} />
     </header>
@@ -63,7 +66,7 @@ export function EventList(props: EventListProps): VNode {
       // What is wrong with both is said once.
       problem === null && html`<${ProblemBox} problem=${scan.problem} retry=${scan.goOn} />`
     }
-    <div class="held">${held > 0 && html`<button type="button" class="button primary" onClick=${onShow}>${counted(held, 'new event')}</button>`}</div>
+    <div class="held">${held > 0 && html`<button class="button primary" onClick=${onShow}>${counted(held, 'new event')}</button>`}</div>
     ${
       shown > 0 &&
       html`<div class="events" ref=${rows} data-complete=${complete} data-wraps=${layout.wraps} style=${{ '--names': namesWidth(style.names), '--cells': tracks(style.columns, layout) }}>
@@ -76,7 +79,7 @@ export function EventList(props: EventListProps): VNode {
       shown === 0 &&
       complete &&
       (hasConditions(view)
-        ? html`<div class="empty"><h2>No events meet the filter</h2><p>Choose a longer range, another period, or fewer conditions.</p></div>`
+        ? html`<div class="empty"><h2>No events meet the filter</h2><p>Choose a longer range, another period, or fewer conditions.</p><${Longer} viewed=${viewed} /></div>`
         : html`<p class="hint end">Choose a longer range, or another period.</p>`)
     }
     <${ProblemBox} problem=${problem} retry=${more} />
@@ -84,6 +87,16 @@ export function EventList(props: EventListProps): VNode {
     <div ref=${sentinel}></div>
     ${complete && shown > 0 && html`<p class="hint end" role="status">That’s every event in this range.</p>`}
   </section>`;
+}
+
+/** The same filter in a longer range. */
+function Longer({ viewed: { view, span, change } }: { readonly viewed: ViewAndChange }): VNode {
+  const length = span.to - (span.from ?? -Infinity);
+  const offers = [
+    ['30d', 'the last 30 days', 30 * DAY],
+    ['all', 'all time', Infinity],
+  ] as const;
+  return html`<div class="row-actions">${offers.map(([text, name, most]) => length < most && html`<button key=${text} class="button" onClick=${() => change({ range: parseRange(text) ?? view.range, back: null })}>Search ${name}</button>`)}</div>`;
 }
 
 /** Fields of a type that are columns, where none were chosen. */
@@ -186,9 +199,9 @@ interface AmountProps {
 function Amount({ list, scan, series, view, bucket }: AmountProps): VNode | null {
   if (hasConditions(view) && series?.isFiltered !== true) {
     const listed = list.pages.reduce((sum, { events }) => sum + events.length, 0);
-    if (bucket === null && scan.found !== null)
-      return html`<span>${count(scan.found.total)} found${list.complete ? '' : ' so far'}</span>`;
-    return html`<span>${count(listed)} found${list.complete ? '' : ' so far'}</span>`;
+    const found = bucket === null && scan.found !== null ? scan.found.total : listed;
+    if (found === 0 && !list.complete && (scan.isRunning || list.loading)) return null;
+    return html`<span>${count(found)} found${list.complete ? '' : ' so far'}</span>`;
   }
   if (series === undefined) return null;
   const total = allOf(series, asksForHidden(view)).all.reduce(
@@ -228,7 +241,7 @@ function SearchProgress({ list, scan, series, view }: ProgressProps): VNode {
   return html`<div class="search-progress">
     <progress max="1" value=${until === null || all === 0 ? undefined : looked / all} aria-label="Progress of the search"></progress>
     <span class="muted" role="status">${text}</span>
-    ${scan.isStopped ? html`<button type="button" class="button" onClick=${goOn}>Search the whole range</button>` : html`<button type="button" class="button" onClick=${stop}>Stop</button>`}
+    ${scan.isStopped ? html`<button class="button" onClick=${goOn}>Search the whole range</button>` : html`<button class="button" onClick=${stop}>Stop</button>`}
   </div>`;
 }
 

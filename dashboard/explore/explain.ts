@@ -3,7 +3,7 @@ import type { VNode } from 'preact';
 import type { Difference, Explanation } from '../../src/api-types/answers.ts';
 import { Dialog } from '../components/dialog.ts';
 import { Waiting } from '../components/waiting.ts';
-import { count, spanText } from '../format.ts';
+import { amount, change, count, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import { isoText, type Span } from '../range.ts';
 import { useResource } from '../resource.ts';
@@ -20,7 +20,7 @@ export interface ExplainProps {
 }
 
 export function Explain({ appId, viewed, part, whole, onClose }: ExplainProps): VNode {
-  const { view, change } = viewed;
+  const { view } = viewed;
   const query = eventsQuery(view, whole);
   query.set('partFrom', isoText(part.from ?? 0));
   query.set('partTo', isoText(part.to));
@@ -28,7 +28,7 @@ export function Explain({ appId, viewed, part, whole, onClose }: ExplainProps): 
   const { data } = found;
   const pick = ({ path, key: picked }: Difference): void => {
     onClose();
-    change(pickingOf(view, path).with(picked));
+    viewed.change(pickingOf(view, path).with(picked));
   };
   return html`<${Dialog} sheet title="What changed?" onClose=${onClose}>
     <p class="hint">${part.from !== null && spanText(part.from, part.to, view.zone)}, compared with the rest of the range. Shares of all events of each.</p>
@@ -37,7 +37,7 @@ export function Explain({ appId, viewed, part, whole, onClose }: ExplainProps): 
     ${data?.differences.length === 0 && html`<div class="empty"><h2>Nothing differs</h2><p>${data.fields === 0 ? html`No field is counted: <a href=${`/apps/${appId}/fields`}>count the fields</a> that may explain a change.` : 'Every share is about that of the rest of the range.'}</p></div>`}
     <ul class="explain">${data?.differences.map(
       (one) => html`<li key=${`${one.path} ${one.key}`}>
-        <button type="button" class="explain-name" title="Show only these events" onClick=${() => pick(one)}>${one.path === null ? 'type' : one.path}: <b>${one.name}</b></button>
+        <button class="explain-name" title="Show only these events" onClick=${() => pick(one)}>${one.path === null ? 'type' : one.path}: <b>${one.name}</b></button>
         <span class="explain-change">${changed(one)}</span>
         <${Bar} label="Here" share=${one.partShare} events=${one.inPart} />
         <${Bar} label="Rest" share=${one.restShare} events=${one.inRest} />
@@ -59,10 +59,9 @@ function Bar({
   return html`<div class="explain-bar"><span class="muted">${label}</span><progress max="1" value=${share} aria-label=${`${label}: ${percent}`}></progress><span>${percent}</span><span class="muted">${count(events)}</span></div>`;
 }
 
-/** How the share has changed, in percent of itself. */
+/** How the share has changed, in percent of itself, or how many times it is as much. */
 function changed({ partShare, restShare }: Difference): string {
   if (restShare === 0) return 'only here';
   if (partShare === 0) return 'not here';
-  const percent = Math.round((partShare / restShare - 1) * 100);
-  return `${percent > 0 ? '+' : '−'}${count(Math.abs(percent))}%`;
+  return change(partShare, restShare) ?? `${amount(Math.round(partShare / restShare))}×`;
 }

@@ -38,7 +38,7 @@ export function useFacets(props: FacetsProps): Facets {
   const fields = html`<${FacetList} ...${props} />`;
   return {
     // Pressed, it takes no focus, by which the row on a phone would be laid out anew under the finger.
-    button: html`<button type="button" class="button" onPointerDown=${(event: Event) => event.preventDefault()} aria-expanded=${isOpen ? 'true' : 'false'} title="Values of the counted fields" onClick=${() => turn(!isOpen)}><${Icon} name="options" />Fields</button>`,
+    button: html`<button class="button" onPointerDown=${(event: Event) => event.preventDefault()} aria-expanded=${isOpen} title="Values of the counted fields" onClick=${() => turn(!isOpen)}><${Icon} name="options" />Fields</button>`,
     rail: isOpen && isWide && html`<aside class="facets" aria-label="Fields">${fields}</aside>`,
     sheet:
       isOpen &&
@@ -88,6 +88,6 @@ function Facet({ appId, viewed, path }: FacetsProps & { readonly path: string })
     )}
     ${!isLoading && shown.length === 0 && html`<p class="hint">No values in this range.</p>`}
     ${isSample && html`<p class="hint">Of a sample of the newest events.</p>`}
-    ${values.length > ROWS && html`<button type="button" class="button quiet" onClick=${() => change({ by: path, measure: null, at: null })}>Chart by ${path}</button>`}
+    ${values.length > ROWS && html`<button class="button quiet" onClick=${() => change({ by: path, measure: null, at: null })}>Chart by ${path}</button>`}
   </fieldset>`;
 }

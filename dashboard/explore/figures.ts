@@ -22,6 +22,8 @@ export interface FiguresProps {
   readonly summary: Summary;
   readonly view: View;
   readonly found: Found | null;
+  /** Whether more may be found soon. */
+  readonly isRunning: boolean;
 }
 
 /** What is compared with. */
@@ -56,36 +58,39 @@ export const comparedText = (
 export const datesOf = ({ interval }: Pick<Compared, 'interval'>, zone: string): string =>
   interval === null ? '' : betweenText({ from: interval.from, to: interval.until }, zone);
 
-export function Figures({ series, summary, view, found }: FiguresProps): VNode {
+export function Figures({ series, summary, view, found, isRunning }: FiguresProps): VNode {
   const { total, running, compared, peak, peakCount } = summary;
   const { interval, bucket, timezone: zone } = series;
   const elapsed = Math.max(MINUTE, Math.min(interval.until, Date.now()) - interval.from);
   const [unit, length] = unitOf(total, elapsed);
-  if (found !== null) return html`<${FoundFigures} found=${found} from=${interval.from} zone=${zone} />`;
+  if (found !== null)
+    return html`<${FoundFigures} found=${found} isRunning=${isRunning} from=${interval.from} zone=${zone} />`;
   const changed = compared === null || compared < LEAST_COMPARED ? null : change(total, compared);
   return html`<dl class="figures-row">
     <div class="main-figure"><dt>In this range</dt><dd>${count(total)}${
       compared !== null &&
       html` <small title=${`${count(compared)} before`}>${changed !== null ? html`<b>${changed}</b> vs ${comparedText(view.compare, series)}` : total > 0 && html`<b>${count(compared)}</b> in ${comparedText(view.compare, series)}`}</small>`
     }</dd></div>
-    ${view.mode === 'running' && html`<div><dt>Total so far</dt><dd>${count(running)}</dd></div>`}
-    ${total >= LEAST_AVERAGED && html`<div><dt>Average per ${unit}</dt><dd>${average((total / elapsed) * length)}</dd></div>`}
+    ${view.mode === 'running' ? html`<div><dt>Total so far</dt><dd>${count(running)}</dd></div>` : total >= LEAST_AVERAGED && html`<div><dt>Average per ${unit}</dt><dd>${average((total / elapsed) * length)}</dd></div>`}
     <div class="peak"><dt>Busiest ${bucketName(bucket)}</dt><dd>${count(peakCount)}${peak >= 0 && html` <small>${bucketSpan(series.starts[peak] ?? 0, bucketEnd(series, peak), bucket, zone)}</small>`}</dd></div>
   </dl>`;
 }
 
 interface FoundProps {
   readonly found: Found;
+  readonly isRunning: boolean;
   /** Where the range begins. */
   readonly from: number;
   readonly zone: string;
 }
 
 /** Of a search that is not over its number is a least one; one that is has looked at everything. */
-function FoundFigures({ found: { total, until }, from, zone }: FoundProps): VNode {
+function FoundFigures({ found: { total, until }, isRunning, from, zone }: FoundProps): VNode {
   const isOver = until <= from;
+  // Nothing yet is no number.
+  const isCalm = isRunning && !isOver && total === 0;
   return html`<dl class="figures-row">
-    <div class="main-figure"><dt>${isOver ? 'Found' : 'Found so far'}</dt><dd>${count(total)}${!isOver && html`+ <small>${total > 0 && `back to ${dateTime(until, zone)}`}</small>`}</dd></div>
+    <div class="main-figure"><dt>${isOver ? 'Found' : isCalm ? 'Searching' : 'Found so far'}</dt><dd>${isCalm ? '…' : count(total)}${!isOver && !isCalm && html`${total > 0 && '+'} <small>back to ${dateTime(until, zone)}</small>`}</dd></div>
   </dl>`;
 }
 

@@ -7,7 +7,7 @@ import { Icon } from '../components/icon.ts';
 import { matches } from '../components/search.ts';
 import type { EventPage } from '../event-rows.ts';
 import { typable, typedConditionsPath, typedPath, valueText, withCondition } from '../filter-text.ts';
-import { amount } from '../format.ts';
+import { amount, counted as eventsText } from '../format.ts';
 import { html } from '../html.ts';
 import { useSearchField } from '../places.ts';
 import { useResource } from '../resource.ts';
@@ -27,6 +27,8 @@ export interface FilterBarProps {
   readonly unwanted: ReadonlySet<string>;
   /** Events at hand: their fields are offered. */
   readonly pages: readonly EventPage[];
+  /** Events that are read for a condition on a field that is not counted. */
+  readonly rows: number;
 }
 
 /** One line of the completion. */
@@ -54,6 +56,7 @@ export function FilterBar({
   types,
   unwanted,
   pages,
+  rows,
 }: FilterBarProps): VNode {
   const { view, change } = viewed;
   const [text, setText] = useState('');
@@ -69,7 +72,7 @@ export function FilterBar({
   const values = useFieldValues(appId, path, viewed);
   const all = [
     ...(path === null ? [] : [{ path, values: values.map(({ value }) => value) }]),
-    ...fieldsOf(pages),
+    ...(open ? fieldsOf(pages) : []),
     ...known,
   ];
   const isWord = open && typed === null && text.trim() !== '';
@@ -81,7 +84,9 @@ export function FilterBar({
   const reading = open && MAYBE_CONDITIONS.test(text) ? typedConditionsPath(text) : null;
   const { data, isStale } = useResource<TypedConditions>(reading);
   const offersAs = (read: TypedConditions | undefined): Offer[] =>
-    open ? offersFor(text, read, view, { types: offered, fields: mergeFields(all), values, ofFields }) : [];
+    open
+      ? offersFor(text, read, view, { types: offered, fields: mergeFields(all), values, ofFields, rows })
+      : [];
   const offers = offersAs(isStale ? undefined : data);
   useEffect(() => {
     if (!open) return;
@@ -138,7 +143,7 @@ export function FilterBar({
       ref=${input}
       role="combobox"
       aria-label=${label}
-      aria-expanded=${offers.length > 0 ? 'true' : 'false'}
+      aria-expanded=${offers.length > 0}
       aria-controls=${id}
       aria-autocomplete="list"
       aria-activedescendant=${active >= 0 && offers.length > 0 ? `${id}-${active}` : undefined}
@@ -161,7 +166,7 @@ export function FilterBar({
           key=${offer.kind + offer.label}
           role="option"
           id=${`${id}-${index}`}
-          aria-selected=${index === active ? 'true' : 'false'}
+          aria-selected=${index === active}
           onPointerDown=${(event: Event) => {
             // The input keeps the focus.
             event.preventDefault();
@@ -180,6 +185,7 @@ interface Known {
   readonly values: readonly ValueCount[];
   /** Of the fields that are counted, where a word is typed. */
   readonly ofFields: ReturnType<typeof useCountedValues>;
+  readonly rows: number;
 }
 
 const MOST_WORD_VALUES = 6;
@@ -215,7 +221,9 @@ function offersFor(text: string, read: TypedConditions | undefined, view: View, 
       ({ path, values, counted }): Offer => ({
         kind: 'Field',
         label: path,
-        hint: counted ?? (values[0] === undefined ? '' : `e.g. ${valueText(values[0])}`),
+        hint:
+          counted ??
+          `reads ${eventsText(known.rows, 'event')}${values[0] === undefined ? '' : `, e.g. ${valueText(values[0])}`}`,
         text: `${isNot ? '-' : ''}${path}:`,
       }),
     );
@@ -332,8 +340,8 @@ interface ChipProps {
 
 function Chip({ text, title = text, isNot = false, onRemove, onEdit }: ChipProps): VNode {
   return html`<span class=${isNot ? 'chip not' : 'chip'}>
-    ${onEdit === undefined ? html`<span class="chip-name" title=${title}>${text}</span>` : html`<button type="button" class="chip-name" title="Change" onClick=${onEdit}>${text}</button>`}
-    <button type="button" class="chip-remove" aria-label=${`Remove the filter ${text}`} onClick=${onRemove}><${Icon} name="close" /></button>
+    ${onEdit === undefined ? html`<span class="chip-name" title=${title}>${text}</span>` : html`<button class="chip-name" title="Change" onClick=${onEdit}>${text}</button>`}
+    <button class="chip-remove" aria-label=${`Remove the filter ${text}`} onClick=${onRemove}><${Icon} name="close" /></button>
   </span>`;
 }
 

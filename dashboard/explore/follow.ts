@@ -59,15 +59,35 @@ export function useFollow(options: FollowOptions): Follow {
   const start = useRef<string | null>(null);
   if (start.current === null && !loading && !list.loading)
     start.current = feed === undefined || list.feed === null ? '' : `${feed},${list.feed}`;
-  const tell = (news: string | null): void => {
+  const tell = useGathered((news) => {
     setNews(true);
     if (news !== null) setFresh((known) => known + countNews(news, chosenTypes(view), unwanted));
     held.tell(news);
-  };
+  });
   const isLost = useLive(appId, isOn && start.current !== null && isOpen(view.range), tell, start);
   useEffect(() => setFresh(0), [now.value, rangeText(view.range), view.types.join()]);
   useRefresh(options, hasNews, () => setNews(false));
   return { held: held.held, fresh: view.live ? 0 : fresh, isLost, show: held.show };
+}
+
+/** Tells the first message at once, and those that follow within a second together: the page is drawn once for them. */
+function useGathered(tell: (news: string | null) => void): (news: string | null) => void {
+  const latest = useRef(tell);
+  latest.current = tell;
+  const timer = useRef(0);
+  const gathered = useRef<(string | null)[]>([]);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  const flush = (): void => {
+    // Nobody looks at a hidden page: it is drawn once it is seen.
+    const isDue = !document.hidden && gathered.current.length > 0;
+    const news = isDue ? gathered.current.splice(0) : [];
+    timer.current = isDue || document.hidden ? setTimeout(flush, NEWS_MS) : 0;
+    for (const one of news) latest.current(one);
+  };
+  return (news) => {
+    gathered.current.push(news);
+    if (timer.current === 0) flush();
+  };
 }
 
 /** Asks for the chart again when events have arrived, and by the clock. */
@@ -84,7 +104,8 @@ function useRefresh(
       if (document.hidden) return;
       seen();
       now.value = Date.now();
-      reloadApp();
+      // What it says of the app's last event is for a chart without any.
+      if (!hasNews) reloadApp();
     };
     const timer = setTimeout(refresh, Math.max(0, now.value + (hasNews ? NEWS_MS : interval) - Date.now()));
     document.addEventListener('visibilitychange', refresh);

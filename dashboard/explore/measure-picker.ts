@@ -8,11 +8,14 @@ import { pathKey, scalarPaths, useCatalog, useDeclaredFields } from '../known-fi
 import { type Measure, measureLabel, STATS } from '../measure.ts';
 import type { View } from '../url.ts';
 import type { ViewAndChange } from '../view.ts';
+import { fromRowsLabel } from './breakdown.ts';
 
 export interface MeasurePickerProps {
   readonly appId: string;
   readonly viewed: ViewAndChange;
   readonly types: readonly EventType[];
+  /** Events that are read where counts do not answer. */
+  readonly rows: number;
 }
 
 /** In place of a type: the ratio is of events that meet a condition. No identifier is a sign. */
@@ -39,10 +42,10 @@ interface ChoicesProps extends MeasurePickerProps {
   readonly onPick: (measure: Measure | null) => void;
 }
 
-function Choices({ appId, viewed: { view }, types, onPick }: ChoicesProps): VNode {
+function Choices({ appId, viewed: { view }, types, rows, onPick }: ChoicesProps): VNode {
   return html`<div class="options">
-    <button type="button" class="button" aria-pressed=${view.measure === null ? 'true' : 'false'} onClick=${() => onPick(null)}>Number of events</button>
-    <${StatForm} appId=${appId} view=${view} onPick=${onPick} />
+    <button class="button" aria-pressed=${view.measure === null} onClick=${() => onPick(null)}>Number of events</button>
+    <${StatForm} appId=${appId} view=${view} rows=${rows} onPick=${onPick} />
     <${RatioForm} view=${view} types=${types} onPick=${onPick} />
   </div>`;
 }
@@ -73,7 +76,7 @@ function RatioForm({ view: { measure }, types, onPick }: RatioFormProps): VNode 
     </label>
     ${of === CONDITION && html`<input name="condition" required maxlength="900" aria-label="Condition" placeholder="status:500" autocomplete="off" spellcheck=${false} defaultValue=${part !== null && 'filter' in part ? part.filter : ''} />`}
     <p class="hint">to all events that this page shows now.</p>
-    <button class="button">Show the ratio</button>
+    <button type="submit" class="button">Show the ratio</button>
   </form>`;
 }
 
@@ -84,10 +87,11 @@ const fits = ({ completeFrom, typeId }: DeclaredField, { types }: View): boolean
 interface StatFormProps {
   readonly appId: string;
   readonly view: View;
+  readonly rows: number;
   readonly onPick: (measure: Measure) => void;
 }
 
-function StatForm({ appId, view, onPick }: StatFormProps): VNode {
+function StatForm({ appId, view, rows, onPick }: StatFormProps): VNode {
   const chosen = view.measure?.kind === 'stat' ? view.measure : null;
   const [stat, setStat] = useState<MeasureStat>(chosen?.stat ?? 'avg');
   const declared = useDeclaredFields(appId).data?.fields ?? [];
@@ -115,10 +119,10 @@ function StatForm({ appId, view, onPick }: StatFormProps): VNode {
     <label>of the field
       <select key=${kind} name="of" required>
         ${[...counted.values()].map(option)}
-        ${others.length > 0 && html`<optgroup label="Not counted yet">${others.map(option)}</optgroup>`}
+        ${others.length > 0 && html`<optgroup label=${fromRowsLabel(rows)}>${others.map(option)}</optgroup>`}
       </select>
     </label>
     ${counted.size + others.length === 0 && html`<p class="hint">No recent event has ${kind === 'number' ? 'a number' : 'a value'} in a field.</p>`}
-    <button class="button">Show the statistic</button>
+    <button type="submit" class="button">Show the statistic</button>
   </form>`;
 }

@@ -51,6 +51,6 @@ export function MissingOffer({ appId, view, missing, types, onDone }: MissingOff
     now.value = Date.now();
     onDone();
   };
-  return html`<button type="button" class="button" onClick=${() => setDeclaring(true)}>Count ${path}${by !== null && ` by ${by}`} from now on…</button>
+  return html`<button class="button" onClick=${() => setDeclaring(true)}>Count ${path}${by !== null && ` by ${by}`} from now on…</button>
     ${declaring && html`<${DeclareField} appId=${appId} ...${missing} typeName=${typeName} onDone=${done} onClose=${() => setDeclaring(false)} />`}`;
 }

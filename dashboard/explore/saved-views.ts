@@ -1,9 +1,9 @@
 /** Views of the page that members have saved under a name. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import type { SavedView, SavedViewList } from '../../src/api-types/answers.ts';
+import type { BoardList, SavedView, SavedViewList } from '../../src/api-types/answers.ts';
 import { Confirm, FormDialog } from '../components/confirm.ts';
-import { Field } from '../components/field.ts';
+import { Field, Select } from '../components/field.ts';
 import { Icon } from '../components/icon.ts';
 import { Popover } from '../components/popover.ts';
 import { ProblemBox } from '../components/problem.ts';
@@ -30,7 +30,7 @@ export function SavedViews({ appId, view, mayChange }: SavedViewsProps): VNode {
   return html`<${Popover} icon="bookmark" atEnd label="Saved views" text=${all.find((one) => one.search === search)?.name ?? 'Views'}>
     ${(close: () => void) => html`<div class="options">
       <${ProblemBox} problem=${views.problem} retry=${views.reload} />
-      ${all.length === 0 && views.problem === null && html`<p class="hint">${views.data === undefined ? 'Loading…' : `A saved view keeps range, filter and chart under a name, for all members of the app.${mayChange ? '' : ' None is saved yet.'}`}</p>`}
+      ${all.length === 0 && views.problem === null && html`<p class="hint">${views.data === undefined ? 'Loading…' : `A saved view keeps range, filter and chart under a name, for all members of the app, in the time zone of each.${mayChange ? '' : ' None is saved yet.'}`}</p>`}
       ${
         all.length > 0 &&
         html`<ul class="saved-views">${all.map(
@@ -38,10 +38,10 @@ export function SavedViews({ appId, view, mayChange }: SavedViewsProps): VNode {
             <a href=${`/apps/${appId}?${saved.search}`} aria-current=${saved.search === search ? 'true' : undefined} title=${saved.savedBy === null ? saved.name : `${saved.name}, saved by ${saved.savedBy}`} onClick=${close}>${saved.name}</a>
             ${
               mayChange &&
-              html`<button type="button" class="button quiet" aria-label=${`Share the view ${saved.name}`} onClick=${() => {
+              html`<button class="button quiet" aria-label=${`Share the view ${saved.name}`} onClick=${() => {
                 close();
                 setSharing(saved);
-              }}>Share</button><button type="button" class="icon-button" aria-label=${`Remove the view ${saved.name}`} onClick=${() => {
+              }}>Share</button><button class="icon-button" aria-label=${`Remove the view ${saved.name}`} onClick=${() => {
                 close();
                 setRemoval(saved);
               }}><${Icon} name="close" /></button>`
@@ -51,7 +51,7 @@ export function SavedViews({ appId, view, mayChange }: SavedViewsProps): VNode {
       }
       ${
         mayChange &&
-        html`<button type="button" class="button" onClick=${() => {
+        html`<button class="button" onClick=${() => {
           close();
           setSaving(true);
         }}>Save this view…</button>`
@@ -80,9 +80,10 @@ interface SaveViewProps {
 
 function SaveView({ appId, search, known, onDone, onClose }: SaveViewProps): VNode {
   const [typed, setTyped] = useState('');
+  const boards = useResource<BoardList>(`/api/apps/${appId}/boards`).data?.boards ?? [];
   const replaces = known.some(({ name }) => name === typed);
-  const intro = html`<p class="muted">Range, filter and chart under a name, for all members of the app, in the time zone of each.</p>`;
-  return html`<${FormDialog} title="Save this view" submit=${replaces ? 'Replace the view' : 'Save'} path=${viewsPath(appId)} body=${({ name }: Record<string, string>) => ({ name, search })} said="The view was saved" intro=${intro} onDone=${onDone} onClose=${onClose}>
+  return html`<${FormDialog} title="Save this view" submit=${replaces ? 'Replace the view' : 'Save'} path=${viewsPath(appId)} body=${({ name, board }: Record<string, string>) => ({ name, search, ...(board && { boardId: board }) })} said="The view was saved" onDone=${onDone} onClose=${onClose}>
     <${Field} label="Name" name="name" maxlength="200" placeholder="Errors of the last day" hint=${replaces && 'A view with this name exists and will be replaced.'} onInput=${(event: InputEvent) => setTyped((event.currentTarget as HTMLInputElement).value)} />
+    ${boards.length > 0 && html`<${Select} label="Put it on a board" name="board" options=${[['', 'none'], ...boards.map(({ boardId, name }) => [boardId, name] as const)]} />`}
   <//>`;
 }

@@ -36,7 +36,7 @@ export function AccountPage(): VNode {
         ${
           user?.emailVerified === false &&
           current?.mail &&
-          html`<button type="button" class="button" aria-disabled=${confirm.busy} onClick=${confirm.run}>Mail me a link to verify it</button>
+          html`<button class="button" aria-disabled=${confirm.busy} onClick=${confirm.run}>Mail me a link to verify it</button>
           <${ProblemBox} problem=${confirm.problem} />`
         }
         ${

@@ -34,7 +34,7 @@ export function AppsPage(): VNode {
   const most = isCommon
     ? Math.max(1, ...(data?.apps ?? []).flatMap(({ sparkline = [] }) => sparkline))
     : undefined;
-  const newApp = html`<button type="button" class="button primary" onClick=${() => setCreating(true)}><${Icon} name="plus" />New app</button>`;
+  const newApp = html`<button class="button primary" onClick=${() => setCreating(true)}><${Icon} name="plus" />New app</button>`;
   return html`<div class="page">
     <div class="page-head">
       <h1>Apps</h1>
@@ -66,7 +66,7 @@ function Bin({ onRestored }: { readonly onRestored: () => void }): VNode | null 
     <${ProblemBox} problem=${restore.problem} />
     <ul class="bin">${data.apps.map(
       ({ appId, name, erasedAt }) =>
-        html`<li key=${appId}><b>${name}</b> <span class="muted">gone for good on ${date(Date.parse(erasedAt), ownZone())}</span> <button type="button" class="button quiet" aria-label=${`Restore ${name}`} onClick=${() => restore.run(appId)}>Restore</button></li>`,
+        html`<li key=${appId}><b>${name}</b> <span class="muted">gone for good on ${date(Date.parse(erasedAt), ownZone())}</span> <button class="button quiet" aria-label=${`Restore ${name}`} onClick=${() => restore.run(appId)}>Restore</button></li>`,
     )}</ul></section>`;
 }
 

@@ -11,6 +11,7 @@ import type {
   TypedConditions,
 } from '../../src/api-types/answers.ts';
 import { mergedList } from '../../src/base/merged-list.ts';
+import { OWN_RANGES } from '../../src/base/view.ts';
 import { useAddress } from '../address.ts';
 import { call } from '../api.ts';
 import type { TabProps } from '../app-tab.ts';
@@ -28,17 +29,18 @@ import { Waiting } from '../components/waiting.ts';
 import { marksOf } from '../explore/annotations.ts';
 import { datesOf } from '../explore/figures.ts';
 import { typedConditionsPath } from '../filter-text.ts';
-import { changeText, count } from '../format.ts';
+import { changeText, count, rangeName } from '../format.ts';
 import { html } from '../html.ts';
 import { useLive } from '../live.ts';
 import { measureLabel } from '../measure.ts';
-import { comparedSpan, isoText, type Range, rangeText, resolveRange } from '../range.ts';
+import { isoText, type Range, rangeText, resolveRange } from '../range.ts';
 import { useAction, useResource } from '../resource.ts';
 import { now } from '../state.ts';
 import { parseView, type View, viewSearch } from '../url.ts';
 import {
   asksForHidden,
   refreshInterval,
+  setCompared,
   TOP_LINES,
   useView,
   type ViewAndChange,
@@ -62,13 +64,24 @@ export function BoardsPage({ appId, app }: TabProps): VNode {
   const { view: given, span: givenSpan, change } = useView();
   const all = boards.data?.boards ?? [];
   const board = all.find(({ boardId }) => boardId === query.board) ?? all[0];
-  const own = query.range || query.from || !board ? null : agreedRange(board, given.zone);
-  const view = own === null ? given : { ...given, range: own };
-  const span = own === null ? givenSpan : resolveRange(own, now.value, view.zone);
+  const isChosen = Boolean(query.range || query.from);
+  const agreed = isChosen || !board ? null : agreedRange(board, given.zone);
+  // Without a range that is chosen, or that all views have, each has its own.
+  const hasOwn = !isChosen && agreed === null;
+  const view = { ...given, range: agreed ?? given.range };
+  const span = hasOwn
+    ? { ...givenSpan, from: null }
+    : agreed === null
+      ? givenSpan
+      : resolveRange(agreed, now.value, view.zone);
   const mayChange = app.data?.may.includes('change') ?? false;
   const [editing, setEditing] = useState<Board | 'new' | null>(null);
-  const hrefOf = (boardId: string, changes: Partial<View> = {}): string =>
-    `${path}${viewSearch({ ...view, ...changes })}&board=${boardId}`;
+  const hrefOf = (boardId: string, changes: Partial<View> | null = {}): string => {
+    const search = new URLSearchParams(viewSearch({ ...view, ...changes }));
+    if (changes === null || !(isChosen || changes.range))
+      for (const name of ['range', 'from', 'to', 'back']) search.delete(name);
+    return `${path}?${search}&board=${boardId}`;
+  };
   const viewed: ViewAndChange = {
     view,
     span,
@@ -81,12 +94,12 @@ export function BoardsPage({ appId, app }: TabProps): VNode {
   return html`<section class="boards" aria-label="Boards">
     <div class="board-bar">
       ${all.map((one) => html`<a key=${one.boardId} class="button" href=${hrefOf(one.boardId)} aria-current=${one === board ? 'page' : undefined}>${one.name}</a>`)}
-      ${mayChange && html`<button type="button" class="button" onClick=${() => setEditing('new')}><${Icon} name="plus" />New board</button>`}
-      ${mayChange && board && html`<button type="button" class="button" onClick=${() => setEditing(board)}>Change board</button>`}
+      ${mayChange && html`<button class="button" onClick=${() => setEditing('new')}><${Icon} name="plus" />New board</button>`}
+      ${mayChange && board && html`<button class="button" onClick=${() => setEditing(board)}>Change board</button>`}
     </div>
     <${Waiting} for=${boards} lines=${6} />
-    ${boards.data && board === undefined && html`<p class="hint">A board shows two to twelve saved views on one page, with one range and one filter.</p>`}
-    ${board && html`<${BoardView} key=${board.boardId} appId=${appId} board=${board} viewed=${viewed} mayChange=${mayChange} />`}
+    ${boards.data && board === undefined && html`<p class="hint">A board shows two to twelve saved views on one page, with one filter.</p>`}
+    ${board && html`<${BoardView} key=${board.boardId} appId=${appId} board=${board} viewed=${viewed} hasOwn=${hasOwn} home=${isChosen ? hrefOf(board.boardId, null) : ''} mayChange=${mayChange} />`}
     ${editing && html`<${EditBoard} appId=${appId} board=${editing === 'new' ? null : editing} onDone=${boards.reload} onClose=${() => setEditing(null)} />`}
   </section>`;
 }
@@ -102,17 +115,21 @@ interface BoardProps {
   readonly appId: string;
   readonly board: Board;
   readonly viewed: ViewAndChange;
+  /** Whether each chart has the range of its view. */
+  readonly hasOwn: boolean;
+  /** Where they have; empty: here. */
+  readonly home: string;
   readonly mayChange: boolean;
 }
 
-function BoardView({ appId, board, viewed, mayChange }: BoardProps): VNode {
+function BoardView({ appId, board, viewed, hasOwn, home, mayChange }: BoardProps): VNode {
   const { view, change } = viewed;
   const root = useRef<HTMLDivElement>(null);
   const [sharing, setSharing] = useState(false);
-  const data = useResource<BoardData>(dataPath(appId, board, viewed), {
+  const data = useResource<BoardData>(dataPath(appId, board, viewed, hasOwn), {
     scope: `board ${board.boardId}`,
     version: [now.value, ...board.views.map(({ viewId }) => viewId)].join(' '),
-    meaning: [rangeText(view.range), view.zone, ...view.filters].join(' '),
+    meaning: [hasOwn || rangeText(view.range), view.zone, ...view.filters].join(' '),
   });
   const isLost = useFollowed(appId, viewed, data.loading);
   // The order that was just chosen, until the answer has it: the views are those of the last answer, whoever has changed them.
@@ -148,12 +165,13 @@ function BoardView({ appId, board, viewed, mayChange }: BoardProps): VNode {
   return html`<div class="board" ref=${root}>
     <h1 class="board-title">${board.name}</h1>
     <div class="board-bar">
-      <${RangePicker} ...${viewed} />
+      <${RangePicker} ...${viewed} label=${hasOwn ? rangeName(OWN_RANGES, '') : undefined} />
+      ${home && html`<a class="button" href=${home}>The views’ ranges</a>`}
       <${BoardFilter} filters=${view.filters} onChange=${(filters: readonly string[]) => change({ filters })} />
       <${LiveButton} viewed=${viewed} fresh=${0} isLost=${isLost} />
-      <button type="button" class="button" onClick=${() => root.current?.requestFullscreen()}>Full screen</button>
-      ${mayChange && html`<button type="button" class="button" onClick=${() => setSharing(true)}>Share…</button>`}
-      ${sharing && html`<${ShareDialog} appId=${appId} of=${['boardId', board.boardId]} name=${board.name} range=${view.range} zone=${view.zone} filters=${view.filters} onClose=${() => setSharing(false)} />`}
+      <button class="button" onClick=${() => root.current?.requestFullscreen()}>Full screen</button>
+      ${mayChange && html`<button class="button" onClick=${() => setSharing(true)}>Share…</button>`}
+      ${sharing && html`<${ShareDialog} appId=${appId} of=${['boardId', board.boardId]} name=${board.name} range=${view.range} hasOwn=${hasOwn} zone=${view.zone} filters=${view.filters} onClose=${() => setSharing(false)} />`}
     </div>
     <${Waiting} for=${data} lines=${12} />
     ${save.problem && html`<p class="hint" role="alert">The order was not saved: ${save.problem.details}</p>`}
@@ -167,7 +185,7 @@ function BoardView({ appId, board, viewed, mayChange }: BoardProps): VNode {
         <div class="board-head">
           ${
             mayChange &&
-            html`<button type="button" class="icon-button board-handle" draggable aria-label=${`Move ${chart.name}: drag, or press the arrow keys`} title="Drag, or press the arrow keys"
+            html`<button class="icon-button board-handle" draggable aria-label=${`Move ${chart.name}: drag, or press the arrow keys`} title="Drag, or press the arrow keys"
             onDragStart=${() => {
               dragged.current = chart.viewId;
             }}
@@ -178,9 +196,9 @@ function BoardView({ appId, board, viewed, mayChange }: BoardProps): VNode {
               move(chart.viewId, index + step);
             }}><${Icon} name="options" /></button>`
           }
-          <h2><a href=${`/apps/${appId}${openedSearch(chart.search, view)}`}>${chart.name}</a></h2>
+          <h2><a href=${`/apps/${appId}${openedSearch(chart, view)}`}>${chart.name}</a></h2>
         </div>
-        <${BoardTile} chart=${chart} data=${data.data} zone=${view.zone} onZoom=${(from: number, to: number) => change({ range: { kind: 'between', from, to }, back: view.back ?? view.range })} onLeaveZoom=${() => view.back !== null && change({ range: view.back, back: null })} />
+        <${BoardTile} chart=${chart} data=${data.data} zone=${view.zone} onZoom=${(from: number, to: number) => change({ range: { kind: 'between', from, to }, back: hasOwn ? null : (view.back ?? view.range) })} onLeaveZoom=${() => view.back !== null && change({ range: view.back, back: null })} />
       </li>`,
     )}</ol>
     ${data.data && html`<div class="board-mail"><${WeeklyMail} of=${`${appId}/boards/${board.boardId}`} /></div>`}
@@ -193,20 +211,24 @@ interface Moved {
   readonly viewIds: readonly string[];
 }
 
-/** The address of a saved view in the board's range and zone, with its filter too. */
-function openedSearch(search: string, { range, zone, filters, live }: View): string {
+/** The address of a saved view in the board's range, or its own, and the board's zone, with its filter too. */
+function openedSearch({ search, range }: BoardChart, { zone, filters, live, ...view }: View): string {
   const own = parseView(search, zone);
-  return viewSearch({ ...own, range, zone, live, filters: [...new Set([...own.filters, ...filters])] });
+  return viewSearch({
+    ...own,
+    ...(range === null && { range: view.range }),
+    zone,
+    live,
+    filters: [...new Set([...own.filters, ...filters])],
+  });
 }
 
-function dataPath(appId: string, { boardId }: Board, { view, span }: ViewAndChange): string {
-  const query = new URLSearchParams({ to: isoText(span.to), timezone: view.zone });
+function dataPath(appId: string, { boardId }: Board, { view, span }: ViewAndChange, hasOwn: boolean): string {
+  const query = new URLSearchParams(
+    hasOwn ? { ranges: OWN_RANGES, timezone: view.zone } : { to: isoText(span.to), timezone: view.zone },
+  );
   if (span.from !== null) query.set('from', isoText(span.from));
-  const compared = comparedSpan('previous', view.range, span, now.value, view.zone);
-  if (compared?.from != null) {
-    query.set('compareFrom', isoText(compared.from));
-    query.set('compareTo', isoText(compared.to));
-  }
+  setCompared(query, { ...view, compare: 'previous' }, span);
   query.set('buckets', String(BARS));
   query.set('lines', String(TOP_LINES));
   for (const filter of view.filters) query.append('filter', filter);
@@ -281,7 +303,7 @@ interface TileProps {
 
 function BoardTile({ chart, data, zone, onZoom, onLeaveZoom }: TileProps): VNode {
   const canvas = useRef<HTMLCanvasElement>(null);
-  const { series, problem } = chart;
+  const { series, problem, range } = chart;
   const own = useMemo(() => parseView(chart.search, zone), [chart.search, zone]);
   const drawn = useMemo(() => {
     if (series === null) return null;
@@ -299,6 +321,7 @@ function BoardTile({ chart, data, zone, onZoom, onLeaveZoom }: TileProps): VNode
   const { stack, summary, curve, marks } = drawn;
   const { total, compared } = summary;
   return html`<p class="board-figure">${curve === null ? html`<b>${count(total)}</b>${compared !== null && html` <small title=${`${count(compared)} then`}>${changeText(total, compared)} vs ${series.compared && datesOf(series.compared, series.timezone)}</small>`}` : html`<b>${curve.overall === null ? '–' : curve.text(curve.overall)}</b> <small>${curve.name}</small>`}</p>
+    ${range !== null && html`<p class="hint">${rangeName(range, series.timezone)}</p>`}
     ${problem !== null && html`<p class="hint" role="status">${problem}</p>`}
     <${Chart} canvas=${canvas} series=${series} stack=${stack} curve=${curve} annotations=${marks} zone=${series.timezone} focus=${null} scale=${own.scale} picked=${null} found=${null} onPoint=${nothing} onPick=${nothing} onMoved=${nothing} onAnnotate=${null} onLeaveZoom=${onLeaveZoom}
       onZoom=${(first: number, last: number) => onZoom(countedPart(series, first).from, countedPart(series, last).to)} />
@@ -330,7 +353,10 @@ function curveOf(
   if (measure?.kind === 'ratio' && part !== null) {
     const asked = measure.part;
     const name = 'type' in asked ? (partType ?? asked.type) : asked.filter;
-    return ratioCurve(series, part, asksForHidden({ ...view, hidden }), { part: name, whole: 'all' });
+    return ratioCurve(series, part, asksForHidden({ ...view, hidden }), {
+      part: name,
+      whole: wholeOf(series),
+    });
   }
   if (measure?.kind !== 'stat' || numbers === null) return null;
   const { stat, of } = measure;
@@ -338,6 +364,12 @@ function curveOf(
     ...{ stat, by, hidden, mode },
     name: `${measureLabel(stat)} of ${of}`,
   });
+}
+
+/** What a ratio is of, as far as its counts say so. */
+function wholeOf({ lines: [only, second], other, isFiltered }: Series): string {
+  const whole = only !== undefined && second === undefined && other === null ? only.name : 'all';
+  return isFiltered ? `${whole}, filtered` : whole;
 }
 
 interface EditProps {
@@ -362,9 +394,9 @@ function EditBoard({ appId, board, onDone, onClose }: EditProps): VNode {
       ${views.data && all.length < 2 && html`<p class="hint">Save views on the page Explore first.</p>`}
       ${all.map(({ viewId, name }) => {
         const isChosen = chosen.includes(viewId);
-        return html`<label key=${viewId}><input type="checkbox" checked=${isChosen} disabled=${!isChosen && chosen.length >= MOST_VIEWS} onChange=${() => setChosen(isChosen ? chosen.filter((one) => one !== viewId) : [...chosen, viewId])} />${name}</label>`;
+        return html`<label key=${viewId} class="check"><input type="checkbox" checked=${isChosen} disabled=${!isChosen && chosen.length >= MOST_VIEWS} onChange=${() => setChosen(isChosen ? chosen.filter((one) => one !== viewId) : [...chosen, viewId])} /><span>${name}</span></label>`;
       })}
     </fieldset>
-    ${board && html`<button type="button" class="button danger" onClick=${() => setRemoving(true)}>Remove the board…</button>`}
+    ${board && html`<button class="button danger" onClick=${() => setRemoving(true)}>Remove the board…</button>`}
   <//>`;
 }

@@ -1,6 +1,6 @@
 /** Who is told of an app's events and counts: its alerts and its webhooks. */
 import type { VNode } from 'preact';
-import { useEffect, useState } from 'preact/hooks';
+import { useState } from 'preact/hooks';
 import type {
   AlertList,
   ListedAlert,
@@ -8,24 +8,23 @@ import type {
   NewWebhookAnswer,
   WebhookList,
 } from '../../src/api-types/answers.ts';
-import { FORMAT_NAMES, type WebhookFormat } from '../../src/base/webhook-formats.ts';
+import { FORMAT_NAMES } from '../../src/base/webhook-formats.ts';
 import { call } from '../api.ts';
 import { appPath, type TabProps } from '../app-tab.ts';
-import { Confirm, FormDialog } from '../components/confirm.ts';
-import { Copyable } from '../components/copy.ts';
+import { Confirm } from '../components/confirm.ts';
 import { Dialog } from '../components/dialog.ts';
 import { WeeklyMail } from '../components/digest.ts';
-import { Field, linesOf, Select } from '../components/field.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { Section } from '../components/section.ts';
 import { rowButton, table } from '../components/table.ts';
 import { Skeleton, Waiting } from '../components/waiting.ts';
 import { average, count, dateTime } from '../format.ts';
 import { html } from '../html.ts';
-import { type Action, type Resource, useAction, useResource } from '../resource.ts';
+import { type Action, type Resource, useAction, useRepeated, useResource } from '../resource.ts';
 import { notify } from '../state.ts';
 import { ownZone } from '../time-zone.ts';
 import { NewAlert, Trial } from './delivery/new-alert.ts';
+import { type Making, WebhookDialog } from './delivery/new-webhook.ts';
 
 /** How soon states are asked for again. */
 const REFRESH_MS = 10_000;
@@ -34,14 +33,10 @@ export function DeliveryPage({ appId, app }: TabProps): VNode {
   const path = appPath(appId);
   const alerts = useResource<AlertList>(`${path}/alerts`);
   const webhooks = useResource<WebhookList>(`${path}/webhooks`);
-  useEffect(() => {
-    const timer = setInterval(() => {
-      if (document.hidden) return;
-      alerts.reload();
-      webhooks.reload();
-    }, REFRESH_MS);
-    return () => clearInterval(timer);
-  }, []);
+  useRepeated(() => {
+    alerts.reload();
+    webhooks.reload();
+  }, REFRESH_MS);
   // All at once, so that neither a list nor buttons push the others away.
   if ([app, alerts, webhooks].some(({ data, problem }) => data === undefined && problem === null))
     return html`<${Skeleton} lines=${8} />`;
@@ -134,7 +129,7 @@ function Alerts({ path, resource, webhooks, mayChange }: AlertsProps): VNode {
         ],
       })
     }
-    ${mayChange && data && html`<div class="row-actions"><button type="button" class="button" disabled=${data.alerts.length >= data.most} onClick=${() => setAdding(true)}>New alert…</button></div>`}
+    ${mayChange && data && html`<div class="row-actions"><button class="button" disabled=${data.alerts.length >= data.most} onClick=${() => setAdding(true)}>New alert…</button></div>`}
     ${adding && html`<${NewAlert} path=${path} draft=${{}} onDone=${reload} onClose=${() => setAdding(false)} />`}
     ${
       row &&
@@ -173,8 +168,7 @@ function History({ of: { transitions } }: { readonly of: ListedAlert }): VNode {
 function Webhooks({ path, resource, mayChange }: ListProps<WebhookList>): VNode {
   const { data, reload } = resource;
   const [opened, open] = useState<Opened<ListedWebhook>>(null);
-  const [adding, setAdding] = useState(false);
-  const [secret, setSecret] = useState('');
+  const [making, setMaking] = useState<Making>(false);
   const change = useChange(reload);
   const [what, row] = opened ?? [];
   const close = (): void => open(null);
@@ -187,7 +181,7 @@ function Webhooks({ path, resource, mayChange }: ListProps<WebhookList>): VNode 
     reload();
   });
   const rotate = useAction(async (to: string) => {
-    setSecret((await call<NewWebhookAnswer>('POST', to)).secret);
+    setMaking(await call<NewWebhookAnswer>('POST', to));
   });
   return html`<${Section} title="Webhooks" about="Addresses that get the app's events in order, each with a signature.">
     <${Waiting} for=${resource} lines=${3} />
@@ -236,22 +230,8 @@ function Webhooks({ path, resource, mayChange }: ListProps<WebhookList>): VNode 
         ],
       })
     }
-    ${mayChange && data && html`<div class="row-actions"><button type="button" class="button" disabled=${data.webhooks.length >= data.most} onClick=${() => setAdding(true)}>New webhook…</button></div>`}
-    ${
-      adding &&
-      html`<${NewWebhook} path=${path} onClose=${() => setAdding(false)} onMade=${(made: string) => {
-        setSecret(made);
-        reload();
-      }} />`
-    }
-    ${
-      secret !== '' &&
-      html`<${Dialog} locked title="Secret of the webhook" onClose=${() => setSecret('')}>
-        <p>It is not shown again. Receivers check the signatures by it; an earlier one signs as well for a day.</p>
-        <${Copyable} text=${secret} label="Copy the secret" />
-        <div class="form-actions"><button type="button" class="button primary" data-first onClick=${() => setSecret('')}>Close</button></div>
-      <//>`
-    }
+    ${mayChange && data && html`<div class="row-actions"><button class="button" disabled=${data.webhooks.length >= data.most} onClick=${() => setMaking(true)}>New webhook…</button></div>`}
+    <${WebhookDialog} path=${path} making=${making} onStep=${setMaking} onMade=${reload} />
     ${
       row &&
       (what === 'remove'
@@ -274,33 +254,3 @@ function Webhooks({ path, resource, mayChange }: ListProps<WebhookList>): VNode 
 
 const answerText = (status: number | null, problem: string | null): string =>
   status === null ? `gave no answer: ${problem}` : (problem ?? `answered ${status}`);
-
-interface NewWebhookProps {
-  readonly path: string;
-  readonly onMade: (secret: string) => void;
-  readonly onClose: () => void;
-}
-
-function NewWebhook({ path, onMade, onClose }: NewWebhookProps): VNode {
-  const [format, setFormat] = useState<WebhookFormat>('standard');
-  const bodyOf = ({ url, types = '', filter = '', order }: Record<string, string>) => ({
-    url,
-    format,
-    types: linesOf(types),
-    filter: linesOf(filter),
-    unordered: order === 'none',
-  });
-  return html`<${FormDialog} title="New webhook" submit="Add" path=${`${path}/webhooks`} body=${bodyOf} said="" onClose=${onClose} onDone=${({ secret }: NewWebhookAnswer) => onMade(format === 'standard' ? secret : '')}>
-      <${Select} label="Where to?" name="format" options=${Object.entries(FORMAT_NAMES)} onChosen=${setFormat} hint=${format !== 'standard' && 'It gets the messages of the alerts that name it. Try it with Test.'} />
-      <${Field} label="Address" name="url" placeholder="https://example.com/hook" />
-      ${
-        format === 'standard' &&
-        html`<${Field} label="Event types" name="types" rows="2" required=${false} hint="One a line. Without any, it gets all." />
-      <${Field} label="Filter" name="filter" rows="2" required=${false} placeholder="total>100" hint="One condition a line." />
-      <${Select} label="Order" name="order" options=${[
-        ['commit', 'In order: one event waits for the one before'],
-        ['none', 'Without order: eight at once'],
-      ]} />`
-      }
-  <//>`;
-}

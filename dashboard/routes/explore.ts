@@ -9,6 +9,7 @@ import { Icon } from '../components/icon.ts';
 import type { OnFilter } from '../components/json-tree.ts';
 import { LiveButton } from '../components/live-button.ts';
 import { RangePicker } from '../components/range-picker.ts';
+import { totalOf } from '../explore/breakdown.ts';
 import { ChartCard } from '../explore/chart-card.ts';
 import { EventList } from '../explore/event-list.ts';
 import { type EventPages, useEventPages } from '../explore/event-pages.ts';
@@ -90,6 +91,7 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
   const onFilter = useFilter(viewed);
   const facets = useFacets({ appId, viewed });
   const mayChange = app.data?.may.includes('change') ?? false;
+  const rows = series.data === undefined ? 0 : totalOf(series.data);
   const retry = (): void => {
     for (const one of [app, series, { reload }]) one.reload();
     list.renew();
@@ -103,8 +105,8 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
       <${LiveButton} viewed=${viewed} fresh=${live.fresh} isLost=${live.isLost} />
       <${SavedViews} appId=${appId} view=${viewed.view} mayChange=${mayChange} />
     </div>
-    <div class="filter-place">${facets.button}<${FilterBar} appId=${appId} viewed=${viewed} types=${types} unwanted=${unwanted} pages=${list.pages} /></div>
-    ${view.compare === 'segment' && html`<div class="second-filter"><span class="hint">Compared with</span><${FilterBar} label="Second filter" appId=${appId} viewed=${secondOf(viewed)} types=${types} unwanted=${unwanted} pages=${list.pages} /><button type="button" class="button" onClick=${() => change({ compare: 'previous', other: undefined })}>The period before</button></div>`}
+    <div class="filter-place">${facets.button}<${FilterBar} appId=${appId} viewed=${viewed} types=${types} unwanted=${unwanted} pages=${list.pages} rows=${rows} /></div>
+    ${view.compare === 'segment' && html`<div class="second-filter"><span class="hint">Compared with</span><${FilterBar} label="Second filter" appId=${appId} viewed=${secondOf(viewed)} types=${types} unwanted=${unwanted} pages=${list.pages} rows=${rows} /><button class="button" onClick=${() => change({ compare: 'previous', other: undefined })}>The period before</button></div>`}
     ${ignored.length > 0 && html`<p class="hint" role="status">Not understood in this address, and left out: <b>${ignored.join(', ')}</b>. This is ${rangeLabel(view.range, view.zone)}.</p>`}
     <p class="print-only">${spanText(span.from ?? series.data?.interval.from ?? span.to, span.to, view.zone)} (${view.zone.replaceAll('_', ' ')})${shown?.by && `, by ${shown.by}`}</p>
     <div class=${facets.rail === false ? 'explore-body' : 'explore-body with-rail'}>${facets.rail}<div class="explore-main">
@@ -112,7 +114,7 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
     ${
       // Below the chart, whose height is known then: nothing is pushed down. What fails with the chart is told once.
       (series.data !== undefined || (series.problem !== null && list.problem === null)) &&
-      html`<${EventList} appId=${appId} viewed=${viewed} list=${list} scan=${scan} series=${shown} names=${names} peek=${peek} held=${live.held} onShow=${live.show} onFilter=${onFilter} />`
+      html`<${EventList} appId=${appId} viewed=${viewed} list=${list} scan=${scan} series=${shown} names=${names} mayErase=${app.data?.may.includes('own') ?? false} peek=${peek} held=${live.held} onShow=${live.show} onFilter=${onFilter} />`
     }
     </div></div>
     ${facets.sheet}
@@ -165,9 +167,13 @@ function useCanonicalAddress({ view, change }: ViewAndChange): void {
 function useFilter(viewed: ViewAndChange): OnFilter {
   const latest = useRef(viewed);
   latest.current = viewed;
-  return useCallback((path, value, not) => {
+  return useCallback((path, value, not, isAll) => {
     const { view, change } = latest.current;
-    change({ filters: withCondition(view.filters, path, value, not), at: null, event: null });
+    const filters = withCondition(isAll ? [] : view.filters, path, value, not);
+    change({
+      ...{ filters, at: null, event: null },
+      ...(isAll && { range: { kind: 'all' }, types: [], text: null, back: view.back ?? view.range }),
+    });
     scrollTo({ top: 0 });
   }, []);
 }
@@ -176,8 +182,8 @@ function Back({ viewed: { view, span, change } }: { readonly viewed: ViewAndChan
   const { from, to } = span;
   const { back } = view;
   if (back !== null)
-    return html`<button type="button" class="button zoom-back" title=${`Back to ${rangeLabel(back, view.zone)}`} onClick=${() => change({ range: back, back: null })}><${Icon} name="zoomOut" />Back</button>`;
-  return html`<button type="button" class="button zoom-out" disabled=${from === null} title="Show twice as much" onClick=${() => from !== null && change({ range: wider({ from, to }, Date.now()), back: view.range })}>
+    return html`<button class="button zoom-back" title=${`Back to ${rangeLabel(back, view.zone)}`} onClick=${() => change({ range: back, back: null })}><${Icon} name="zoomOut" />Back</button>`;
+  return html`<button class="button zoom-out" disabled=${from === null} title="Show twice as much" onClick=${() => from !== null && change({ range: wider({ from, to }, Date.now()), back: view.range })}>
     <${Icon} name="zoomOut" /><span class="sr-only">Zoom out</span>
   </button>`;
 }

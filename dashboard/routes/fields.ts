@@ -1,6 +1,6 @@
 /** Fields of payloads: those whose values are counted, and what recent events have. */
 import type { VNode } from 'preact';
-import { useEffect, useState } from 'preact/hooks';
+import { useState } from 'preact/hooks';
 import type {
   App,
   DeclaredField,
@@ -15,14 +15,14 @@ import { Ago } from '../components/ago.ts';
 import { Confirm } from '../components/confirm.ts';
 import { DeclareField } from '../components/declare-field.ts';
 import { ProblemBox } from '../components/problem.ts';
-import { matches, Search } from '../components/search.ts';
+import { matches, Search, useRows } from '../components/search.ts';
 import { rowButton, table } from '../components/table.ts';
 import { Skeleton, Waiting } from '../components/waiting.ts';
 import { equals } from '../filter-text.ts';
 import { count, counted, dateTime } from '../format.ts';
 import { html } from '../html.ts';
 import { countersOf, declaredPath, pathKey, useCatalog, useDeclaredFields } from '../known-fields.ts';
-import { type Resource, useAction } from '../resource.ts';
+import { type Resource, useAction, useRepeated } from '../resource.ts';
 import { notify } from '../state.ts';
 import { viewSearch } from '../url.ts';
 import { useView } from '../view.ts';
@@ -39,7 +39,7 @@ type Proposal = Pick<DeclaredField, 'path' | 'typeName'>;
 export function FieldsPage({ appId, app }: TabProps): VNode {
   const declared = useDeclaredFields(appId);
   const catalogue = useCatalog(appId);
-  useProgress(declared);
+  useRepeated(declared.reload, REFRESH_MS, !declared.loading && (declared.data?.fields.length ?? 0) > 0);
   const [proposal, setProposal] = useState<Proposal | null>(null);
   const parts = [declared, catalogue];
   // All at once, so that no list pushes the other one down.
@@ -61,17 +61,6 @@ export function FieldsPage({ appId, app }: TabProps): VNode {
 
 /** Whether its counts still change in what they cover. */
 const isUnderWay = ({ completeFrom, backfill }: DeclaredField): boolean => completeFrom === null || backfill;
-
-function useProgress({ data, loading, reload }: Resource<DeclaredFields>): void {
-  const isWanted = !loading && (data?.fields.length ?? 0) > 0;
-  useEffect(() => {
-    if (!isWanted) return;
-    const timer = setInterval(() => {
-      if (!document.hidden) reload();
-    }, REFRESH_MS);
-    return () => clearInterval(timer);
-  }, [isWanted]);
-}
 
 interface CountedProps {
   readonly appId: string;
@@ -96,7 +85,7 @@ function Counted({ appId, app, resource, onCount }: CountedProps): VNode {
       <p class="muted">Filters on these are exact and fast. Numbers have statistics.</p></div>
       <span class="spacer"></span>
       ${data && html`<span class="muted">${count(data.fields.length)} of ${count(data.most)}</span>`}
-      ${data && onCount && html`<button type="button" class="button" disabled=${data.fields.length >= data.most} onClick=${() => onCount({ path: '', typeName: null })}>Add a counted field…</button>`}
+      ${data && onCount && html`<button class="button" disabled=${data.fields.length >= data.most} onClick=${() => onCount({ path: '', typeName: null })}>Add a counted field…</button>`}
     </div>
     <${Waiting} for=${resource} lines=${3} class="rows" />
     <${ProblemBox} problem=${backfill.problem} />
@@ -122,7 +111,7 @@ function Counted({ appId, app, resource, onCount }: CountedProps): VNode {
               html`${
                 !isUnderWay(field) &&
                 !isWhole(field, app) &&
-                html`<button type="button" class="button quiet" aria-label=${`Count earlier events by ${field.path}`} aria-disabled=${backfill.busy} onClick=${() => backfill.run(field)}>Count earlier events</button>`
+                html`<button class="button quiet" aria-label=${`Count earlier events by ${field.path}`} aria-disabled=${backfill.busy} onClick=${() => backfill.run(field)}>Count earlier events</button>`
               } ${rowButton('Remove', field.path, () => setRemoval(field))}`,
           ],
         ],
@@ -173,7 +162,7 @@ interface SeenProps {
 function Seen({ appId, resource, declared, onCount }: SeenProps): VNode {
   const { data } = resource;
   const [wanted, setWanted] = useState('');
-  const [rows, setRows] = useState(ROWS);
+  const [rows, more] = useRows(ROWS);
   const found = byPath(data?.fields.filter(({ path, typeName }) => matches(wanted, path, typeName)) ?? []);
   return html`<section class="fields-part" aria-labelledby="fields-seen">
     <div class="toolbar">
@@ -191,7 +180,7 @@ function Seen({ appId, resource, declared, onCount }: SeenProps): VNode {
         <tbody>${found.slice(0, rows).map((fields) => html`<${SeenRow} key=${pathKey(fields[0].path)} appId=${appId} fields=${fields} declared=${declared} onCount=${onCount} />`)}</tbody>
       </table></div>`
     }
-    ${found.length > rows && html`<div class="row-actions"><button type="button" class="button" onClick=${() => setRows(rows + ROWS)}>Show more of ${count(found.length)}</button></div>`}
+    ${more(found.length)}
     ${data && data.fields.length > 0 && found.length === 0 && html`<p class="hint" role="status">No field name contains this text.</p>`}
   </section>`;
 }
@@ -285,7 +274,7 @@ function CountCell({ fields, declared, onCount }: Omit<SeenRowProps, 'appId'>): 
   if (first !== null && !kinds.includes(null)) return html`<span class="badge">${COUNTED_AS[first]}</span>`;
   if (onCount === null || !isCountable) return null;
   const proposal = { path, typeName: others.length === 0 ? typeName : null };
-  return html`<button type="button" class="button quiet" aria-label=${others.length === 0 ? `Count ${path} of ${typeName}` : `Count ${path}`} onClick=${() => onCount(proposal)}>Count</button>`;
+  return html`<button class="button quiet" aria-label=${others.length === 0 ? `Count ${path} of ${typeName}` : `Count ${path}`} onClick=${() => onCount(proposal)}>Count</button>`;
 }
 
 const COUNTED_AS: Record<FieldKind, string> = {

@@ -113,7 +113,7 @@ function Invited({ token = '' }: { readonly token?: string }): VNode {
   if (user != null) {
     return html`<${Narrow} title="Invitation">${intro}
       ${user.email !== email && html`<${Callout} tone="note">You are signed in as ${user.email}.<//>`}
-      <button type="button" class="button primary" aria-disabled=${accept.busy} onClick=${() => accept.run()}>Accept</button>
+      <button class="button primary" aria-disabled=${accept.busy} onClick=${() => accept.run()}>Accept</button>
       <${ProblemBox} problem=${accept.problem} />
     <//>`;
   }

@@ -51,12 +51,12 @@ function Glance({
   view,
   link,
 }: GlanceProps): VNode {
-  return html`<dl class="overview-numbers">
+  return html`<div class="overview-numbers">
       ${figure('Last hour', hour, 'the hour before')}
       ${figure('Last 24 hours', day, 'the 24 hours before')}
       ${figure('Last 7 days', week, 'the week before')}
-      <div class="card"><dt>Types that sent in 7 days</dt><dd>${count(types.sent)}${!types.isWhole && '+'}</dd>${types.isWhole && html`<small>${count(types.before)} of them in the week before</small>`}</div>
-    </dl>
+      ${number('Types that sent in 7 days', `${count(types.sent)}${types.isWhole ? '' : '+'}`, types.isWhole && `${count(types.before)} of them in the week before`)}
+    </div>
     <a class="card overview-chart" href=${link(view)}>
       <h2>Last 7 days, by hour</h2>
       <${Sparkline} counts=${byHour} label="Last 7 days, by hour" />
@@ -78,9 +78,15 @@ function Glance({
     </div>`;
 }
 
+const number = (name: string, text: string, more: Children): VNode =>
+  html`<div class="card"><dl><dt>${name}</dt><dd>${text}</dd></dl><small>${more}</small></div>`;
+
 const figure = (name: string, { total, before }: NumberAndBefore, span: string): VNode =>
-  html`<div class="card"><dt>${name}</dt><dd>${count(total)}</dd>
-    <small>${before !== null && html`<b>${changeText(total, before)}</b> vs ${count(before)} in ${span}`}</small></div>`;
+  number(
+    name,
+    count(total),
+    before !== null && html`<b>${changeText(total, before)}</b> vs ${count(before)} in ${span}`,
+  );
 
 const card = <T>(title: string, none: string, all: readonly T[], line: (one: T) => Children): VNode =>
   html`<section class="card overview-card"><h2>${title}</h2>

@@ -17,7 +17,7 @@ import { appPath, type TabProps } from '../app-tab.ts';
 import { Copyable } from '../components/copy.ts';
 import { ConfirmName, Field, Form } from '../components/field.ts';
 import { ProblemBox } from '../components/problem.ts';
-import { Section } from '../components/section.ts';
+import { IndexedSections, Section } from '../components/section.ts';
 import { Snippets } from '../components/snippet-choice.ts';
 import { Skeleton } from '../components/waiting.ts';
 import { html } from '../html.ts';
@@ -67,7 +67,7 @@ export function SettingsPage({ appId, app }: TabProps): VNode | null {
     return html`<${ProblemBox} problem=${tokens.problem} retry=${retry} />`;
   }
   const onChanged = audit.reload;
-  return html`<div class="sections">
+  return html`<${IndexedSections}>
     <${General} app=${app} data=${data} onChanged=${onChanged} />
     ${mayChange && html`<${LoggingTokenSection} app=${data} resource=${token} onChanged=${onChanged} />`}
     ${mayChange && html`<${Producers} app=${data} resource=${producers} onChanged=${onChanged} />`}
@@ -79,7 +79,7 @@ export function SettingsPage({ appId, app }: TabProps): VNode | null {
     ${isOwner && html`<${Erasure} app=${data} resource=${erasures} onChanged=${onChanged} />`}
     <${Activity} app=${data} resource=${audit} onChanged=${onChanged} />
     ${isOwner && html`<${DeleteApp} app=${data} />`}
-  </div>`;
+  <//>`;
 }
 
 interface GeneralProps {

@@ -1,15 +1,15 @@
 /** What the link of a share shows: its charts, and its events where its maker says so. */
 import type { VNode } from 'preact';
-import { useEffect, useRef } from 'preact/hooks';
+import { useRef } from 'preact/hooks';
 import type { SharedData, ShareKey } from '../../src/api-types/answers.ts';
 import { call } from '../api.ts';
 import { Field, Form } from '../components/field.ts';
 import { table } from '../components/table.ts';
 import { Waiting } from '../components/waiting.ts';
-import { exact, rangeLabel } from '../format.ts';
+import { exact, rangeName } from '../format.ts';
 import { html } from '../html.ts';
 import { isOpen, parseRange } from '../range.ts';
-import { useAction, useResource } from '../resource.ts';
+import { useAction, useRepeated, useResource } from '../resource.ts';
 import { useTitle } from '../title.ts';
 import { ShownCharts } from './boards.ts';
 
@@ -50,21 +50,17 @@ export function SharedPage({ token }: Readonly<Record<string, string>>): VNode {
   // Without an answer the last one stays; a refusal ends it.
   const data = problem?.status ? undefined : shared.data;
   const range = parseRange(data?.range ?? '');
-  const isMoving = range !== null && isOpen(range);
+  // Each view has its own where the share has none.
+  const isMoving = data !== undefined && (range === null || isOpen(range));
   useTitle(data?.name ?? 'Shared');
-  useEffect(() => {
-    if (!isMoving) return;
-    const timer = setInterval(() => document.hidden || shared.reload(), REFRESH_MS);
-    return () => clearInterval(timer);
-  }, [isMoving]);
+  useRepeated(shared.reload, REFRESH_MS, isMoving);
   if (problem?.code === 'PASSWORD_REQUIRED')
     return html`<div class="narrow"><h1>A password is needed</h1><${Form} action=${unlock} submit="Show"><${Field} label="Password" name="password" type="password" autofocus /><label class="check"><input type="checkbox" name="keep" /><span>Do not ask again on this screen for 30 days</span></label><//></div>`;
   return html`<section class="page">
     <${Waiting} for=${shared} lines=${12} />
     ${
       data &&
-      range &&
-      html`<h1>${data.name}</h1><p class="muted">${rangeLabel(range, data.timezone)} (${data.timezone.replaceAll('_', ' ')})</p>
+      html`<h1>${data.name}</h1><p class="muted">${rangeName(data.range, data.timezone)} (${data.timezone.replaceAll('_', ' ')})</p>
       <${ShownCharts} charts=${data.charts} zone=${data.timezone} />
       ${data.problem && html`<p class="hint">${data.problem}</p>`}
       ${

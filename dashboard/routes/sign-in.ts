@@ -111,7 +111,7 @@ function CodeStep({ head, challenge, onSignedIn, onBack }: CodeStepProps): VNode
       <${Field} label="Code" name="code" autocomplete="one-time-code" spellcheck=${false} autofocus hint="From your authenticator app, or a recovery code." />
     <//>
     <p class="muted links">
-      <button type="button" class="button quiet" onClick=${onBack}>Begin again</button>
+      <button class="button quiet" onClick=${onBack}>Begin again</button>
       <span>Lost both? The operator of this server can help: <code>tidemark user remove-second-factor</code></span>
     </p>`;
 }

@@ -17,7 +17,8 @@ import { Copyable } from '../components/copy.ts';
 import { Field } from '../components/field.ts';
 import { Icon } from '../components/icon.ts';
 import { ProblemBox } from '../components/problem.ts';
-import { matches, Search } from '../components/search.ts';
+import { matches, Search, useRows } from '../components/search.ts';
+import { rowButton } from '../components/table.ts';
 import { Skeleton, Waiting } from '../components/waiting.ts';
 import { count, date } from '../format.ts';
 import { html } from '../html.ts';
@@ -51,7 +52,7 @@ export function TypesPage({ appId, app }: TabProps): VNode {
   // All at once, so that no column shifts the others; what may be done here is known with the app.
   const data = (schemas.data ?? schemas.problem) && (app.data ?? app.problem) ? types.data : undefined;
   const [wanted, setWanted] = useState('');
-  const [rows, setRows] = useState(ROWS);
+  const [rows, more] = useRows(ROWS);
   const { view } = useView();
   const display = useAction(async (what: Display, { typeId, name }: Named, isOn: boolean) => {
     await call('PATCH', `${path}/${encodeURIComponent(typeId)}`, { body: { [what]: isOn } });
@@ -60,7 +61,7 @@ export function TypesPage({ appId, app }: TabProps): VNode {
   });
   const toggle = (what: Display, type: Named, isOn: boolean): VNode => {
     const text = ACTIONS[what][isOn ? 1 : 0];
-    return html`<button type="button" class="button quiet" aria-label=${`${text} ${type.name}`} title=${what === 'annotation' ? 'Whether charts mark each of its events' : undefined} aria-disabled=${display.busy} onClick=${() => display.run(what, type, !isOn)}>${text}</button>`;
+    return html`<button class="button quiet" aria-label=${`${text} ${type.name}`} title=${what === 'annotation' ? 'Whether charts mark each of its events' : undefined} aria-disabled=${display.busy} onClick=${() => display.run(what, type, !isOn)}>${text}</button>`;
   };
   const [order, setOrder] = useState<Order>({ key: 'count', down: true });
   const [creating, setCreating] = useState(false);
@@ -76,7 +77,7 @@ export function TypesPage({ appId, app }: TabProps): VNode {
     <div class="toolbar">
       ${data && data.types.length >= SEARCH_FROM && html`<${Search} label="Find a type" onText=${setWanted} />`}
       <span class="spacer"></span>
-      ${mayChange && html`<button type="button" class="button" onClick=${() => setCreating(true)}><${Icon} name="plus" />New type</button>`}
+      ${mayChange && html`<button class="button" onClick=${() => setCreating(true)}><${Icon} name="plus" />New type</button>`}
     </div>
     ${types.data !== undefined && data === undefined ? html`<${Skeleton} lines=${8} class="rows" />` : html`<${Waiting} for=${types} lines=${8} class="rows" />`}
     <${ProblemBox} problem=${display.problem} />
@@ -95,7 +96,7 @@ export function TypesPage({ appId, app }: TabProps): VNode {
             label,
             kind,
           ]) => html`<th key=${key} scope="col" class=${kind === 'number' ? 'number' : key === 'createdAt' ? 'created' : ''} aria-sort=${order.key === key ? (order.down ? 'descending' : 'ascending') : undefined}>
-            <button type="button" class="sort" onClick=${() => setOrder({ key, down: order.key === key ? !order.down : key !== 'name' })}>${label}<span class="sort-mark" aria-hidden="true">${order.key === key && (order.down ? '↓' : '↑')}</span></button>
+            <button class="sort" onClick=${() => setOrder({ key, down: order.key === key ? !order.down : key !== 'name' })}>${label}<span class="sort-mark" aria-hidden="true">${order.key === key && (order.down ? '↓' : '↑')}</span></button>
           </th>`,
         )}${schemas.data && html`<th scope="col">Schema</th>`}<th scope="col">Last 24 hours</th><th scope="col" class="identifier">Identifier</th>${mayChange && html`<th scope="col"><span class="sr-only">Actions</span></th>`}</tr></thead>
         <tbody>${sorted.slice(0, rows).map(
@@ -115,12 +116,12 @@ export function TypesPage({ appId, app }: TabProps): VNode {
             ${schemas.data && html`<td class="schema" data-label=${isOwner && !byType.has(typeId) ? null : 'Schema'}><${SchemaCell} name=${name} schema=${byType.get(typeId)} isOwner=${isOwner} onOpen=${() => setOfSchema({ typeId, name })} /></td>`}
             <td class="spark">${activity?.[typeId] && html`<${Sparkline} counts=${activity[typeId]} />`}</td>
             <td class="identifier"><${Copyable} text=${typeId} label=${`Copy the identifier of ${name}`} /></td>
-            ${mayChange && html`<td class="number acts"><button type="button" class="button quiet" aria-label=${`Rename ${name}`} onClick=${() => setRenaming({ typeId, name })}>Rename</button>${toggle('annotation', { typeId, name }, annotation)}${toggle('hidden', { typeId, name }, hidden)}</td>`}
+            ${mayChange && html`<td class="number acts">${rowButton('Rename', name, () => setRenaming({ typeId, name }))}${toggle('annotation', { typeId, name }, annotation)}${toggle('hidden', { typeId, name }, hidden)}</td>`}
           </tr>`,
         )}</tbody>
       </table></div>`
     }
-    ${found && found.length > rows && html`<div class="row-actions"><button type="button" class="button" onClick=${() => setRows(rows + ROWS)}>Show more of ${count(found.length)}</button></div>`}
+    ${more(found?.length ?? 0)}
     ${data && data.types.length > 0 && found?.length === 0 && html`<p class="hint" role="status">No type name contains this text.</p>`}
     ${
       creating &&
@@ -150,7 +151,7 @@ function SchemaCell({ name, schema, isOwner, onOpen }: SchemaCellProps): VNode {
   if (schema === undefined && !isOwner) return html`<span class="muted">none</span>`;
   const state = schema === undefined ? 'Add schema' : schemaState(schema);
   const label = schema === undefined ? `Add schema to ${name}` : `Schema of ${name}: ${state}`;
-  return html`<button type="button" class=${schema === undefined ? 'button quiet' : 'button'} aria-label=${label} onClick=${onOpen}>${state}</button>`;
+  return html`<button class=${schema === undefined ? 'button quiet' : 'button'} aria-label=${label} onClick=${onOpen}>${state}</button>`;
 }
 
 type SortKey = 'name' | 'count' | 'lastEventAt' | 'createdAt';

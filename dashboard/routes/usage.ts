@@ -1,6 +1,5 @@
 /** The usage of an app: requests and their limit, refusals, events and bytes by day, tokens. */
 import type { VNode } from 'preact';
-import { useEffect } from 'preact/hooks';
 import type { Usage } from '../../src/api-types/answers.ts';
 import { appPath, type TabProps } from '../app-tab.ts';
 import { Bars, NEAR } from '../charts/bars.ts';
@@ -10,7 +9,7 @@ import { table } from '../components/table.ts';
 import { Waiting } from '../components/waiting.ts';
 import { byteSize, clock, count, counted, date } from '../format.ts';
 import { html } from '../html.ts';
-import { type Resource, useResource } from '../resource.ts';
+import { useRepeated, useResource } from '../resource.ts';
 import { ownZone } from '../time-zone.ts';
 
 /** The numbers are of the current minute. */
@@ -18,7 +17,7 @@ const REFRESH_MS = 10_000;
 
 export function UsagePage({ appId }: TabProps): VNode {
   const usage = useResource<Usage>(`${appPath(appId)}/usage`);
-  useRefresh(usage);
+  useRepeated(usage.reload, REFRESH_MS, !usage.loading);
   const { data } = usage;
   return html`<section class="usage" aria-label="Usage">
     <${Waiting} for=${usage} lines=${10} />
@@ -34,20 +33,6 @@ export function UsagePage({ appId }: TabProps): VNode {
       <${Tokens} appId=${appId} usage=${data} />`
     }
   </section>`;
-}
-
-function useRefresh({ reload, loading }: Resource<Usage>): void {
-  useEffect(() => {
-    if (loading) return;
-    const timer = setTimeout(() => {
-      if (!document.hidden) reload();
-    }, REFRESH_MS);
-    document.addEventListener('visibilitychange', reload);
-    return () => {
-      clearTimeout(timer);
-      document.removeEventListener('visibilitychange', reload);
-    };
-  }, [loading]);
 }
 
 function Requests({ usage: { limits, minutes } }: { readonly usage: Usage }): VNode {

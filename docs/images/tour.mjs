@@ -3,6 +3,7 @@ import { join } from 'node:path';
 
 const SIZES = [
   { name: '1440', viewport: { width: 1440, height: 900 } },
+  { name: '2560', viewport: { width: 2560, height: 1440 } },
   { name: '1024', viewport: { width: 1024, height: 768 } },
   {
     name: '390',
@@ -59,6 +60,11 @@ const press = (name) => async (page) => {
   await page.getByRole('button', { name }).first().click();
 };
 
+const both = (first, second) => async (page) => {
+  await press(first)(page);
+  await press(second)(page);
+};
+
 /** Names, addresses, and what is done before the picture is taken. */
 function pagesOf({ full, empty, little, many }) {
   return [
@@ -83,6 +89,25 @@ function pagesOf({ full, empty, little, many }) {
     ['explore-little', `/apps/${little}?range=24h`],
     ['explore-many', `/apps/${many}?range=24h`],
     ['explore-empty', `/apps/${empty}`],
+    ['explore-sum', `/apps/${full}?range=30d&of=total&stat=sum&by=country&width=1d`],
+    ['explore-sum-so-far', `/apps/${full}?range=30d&of=total&stat=sum&by=country&mode=running`],
+    ['explore-measure', `/apps/${full}?range=7d&of=duration_ms&stat=p95`, press(/^What the chart shows/)],
+    ['explore-unread', `/apps/${full}?range=7d&of=nothing&stat=sum`],
+    ['explore-no-match', `/apps/${full}?range=24h&filter=country:XX`],
+    ['explore-save', `/apps/${full}?range=7d`, both(/^Saved views/, 'Save this view…')],
+    ['explore-count', `/apps/${full}?range=7d&filter=device:phone`, press(/from now on…/)],
+    ['overview', `/apps/${full}/overview`],
+    ['board', `/apps/${full}/boards?tz=Europe/Berlin`],
+    ['board-range', `/apps/${full}/boards?range=30d&tz=Europe/Berlin`],
+    ['board-full', `/apps/${full}/boards?tz=Europe/Berlin`, press('Full screen')],
+    ['board-change', `/apps/${full}/boards?tz=Europe/Berlin`, press('Change board')],
+    ['board-share', `/apps/${full}/boards?tz=Europe/Berlin`, press('Share…')],
+    ['board-empty', `/apps/${empty}/boards`],
+    ['delivery', `/apps/${full}/delivery`],
+    ['delivery-empty', `/apps/${empty}/delivery`],
+    ['alert', `/apps/${full}/delivery`, press('New alert…')],
+    ['webhook', `/apps/${full}/delivery`, press('New webhook…')],
+    ['producer', `/apps/${full}/settings`, press(/^Show the token of/)],
     ['types', `/apps/${full}/types`],
     ['types-many', `/apps/${many}/types`],
     ['types-empty', `/apps/${empty}/types`],
@@ -163,6 +188,26 @@ async function fill(context, full) {
     path: 'duration_ms',
     kind: 'number',
     backfill: true,
+  });
+  await send('POST', `/api/apps/${full}/declared-fields`, {
+    ...{ path: 'total', kind: 'number', by: 'country', unit: '€', decimals: 2, backfill: true },
+  });
+  const viewIds = [];
+  for (const [name, search] of [
+    ['Events', 'range=24h'],
+    ['By country', 'range=30d&by=country'],
+    ['Revenue by country', 'range=30d&of=total&stat=sum&by=country&width=1d'],
+    ['p95 of requests', 'range=7d&of=duration_ms&stat=p95'],
+    ['By device, which is not counted', 'range=7d&by=device'],
+    ['All so far', 'range=7d&mode=running'],
+  ])
+    viewIds.push((await send('POST', `/api/apps/${full}/views`, { name, search })).viewId);
+  await send('POST', `/api/apps/${full}/boards`, { name: 'Every morning', viewIds });
+  await send('POST', `/api/apps/${full}/shares`, { viewId: viewIds[0], range: '7d', timezone: 'UTC' });
+  await send('POST', `/api/apps/${full}/producers`, { name: 'checkout service' });
+  await send('POST', `/api/apps/${full}/alerts`, {
+    name: 'Many',
+    rule: '{"of":"count","window":"5m","above":9}',
   });
   for (let by = null; by === null; ) ({ by } = await send('GET', `/api/apps/${full}/series?by=country`));
   await context.close();

@@ -92,9 +92,41 @@ describe.skipIf(withoutBrowser !== '')('the page of boards', () => {
     await filter.press('Enter');
     await showing([2, 2]);
     const link = await page.getByRole('link', { name: 'By country', exact: true }).getAttribute('href');
-    expect(link).toContain('range=24h&tz=UTC&filter=country:FR&by=country');
+    expect(link).toContain('range=7d&tz=UTC&filter=country:FR&by=country');
     await page.getByRole('button', { name: 'Remove the filter country:FR' }).click();
     await showing([6, 6, 4]);
+  });
+
+  test('has the range of each view until one is picked for all, and again after that', async () => {
+    const ranges = (): Promise<string[]> => charts().locator('.board-figure + .hint').allTextContents();
+    expect(await ranges()).toEqual(['Last 24 hours', 'Last 7 days', 'Past hour']);
+    const picker = page.getByRole('button', { name: /^Time range/ });
+    expect(await picker.innerText()).toContain('The views’ ranges');
+    expect(new URL(page.url()).searchParams.has('range')).toBe(false);
+    await picker.click();
+    await page.getByRole('button', { name: '30 d', exact: true }).click();
+    await until(async () => (await ranges()).length === 0, 'all have the range of the board');
+    const href = (): Promise<string | null> =>
+      page.getByRole('link', { name: 'By country', exact: true }).getAttribute('href');
+    expect(await href()).toContain('range=30d');
+    await page.getByRole('link', { name: 'The views’ ranges' }).click();
+    await until(async () => (await ranges()).length === 3, 'each has its own again');
+    expect(await href()).toContain('range=7d');
+    await showing([6, 6, 4]);
+  });
+
+  test('has its boxes beside their labels', async () => {
+    await page.getByRole('button', { name: 'Change board' }).click();
+    const gap = await page
+      .getByRole('dialog')
+      .locator('.board-views label')
+      .first()
+      .evaluate((label) => {
+        const [box, text] = [...label.children].map((one) => one.getBoundingClientRect());
+        return box === undefined || text === undefined ? 0 : text.left - box.right;
+      });
+    expect(gap).toBeGreaterThanOrEqual(6);
+    await page.keyboard.press('Escape');
   });
 
   test('is put in another order by keyboard and by mouse, for everyone', async () => {
@@ -133,6 +165,27 @@ describe.skipIf(withoutBrowser !== '')('the page of boards', () => {
     await showing([4, 6, 6]);
     expect(await names()).toEqual(['Germany', 'All', 'Log']);
     await owner.patch(`${app.path}/boards/${board?.boardId}`, { viewIds: viewIds.slice(0, 3) });
+    await page.reload();
+    await showing([4, 6, 6]);
+  });
+
+  test('gets a view where it is saved', async () => {
+    await page.goto(`/apps/${app.appId}?range=7d&tz=UTC&filter=country:FR`);
+    await page.getByRole('button', { name: /^Saved views/ }).click();
+    await page.getByRole('button', { name: 'Save this view…' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByLabel('Name').fill('France');
+    await dialog.getByLabel('Put it on a board').selectOption({ label: 'Morning' });
+    await dialog.getByRole('button', { name: 'Save', exact: true }).click();
+    await dialog.waitFor({ state: 'detached' });
+    expect(await stored()).toEqual(['Germany', 'All', 'Log', 'France']);
+    await page.goto(`/apps/${app.appId}/boards?tz=UTC`);
+    await showing([4, 6, 6, 2]);
+    const boards = (await owner.get(`${app.path}/boards`)).data as unknown as BoardList;
+    const [{ boardId = '', views = [] } = {}] = boards.boards;
+    const viewIds = views.map(({ viewId }) => viewId);
+    const kept = { viewIds: viewIds.slice(0, 3), basedOn: viewIds };
+    expect((await owner.patch(`${app.path}/boards/${boardId}`, kept)).status).toBe(200);
     await page.reload();
     await showing([4, 6, 6]);
   });

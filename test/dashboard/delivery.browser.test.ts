@@ -72,10 +72,13 @@ describe.skipIf(withoutBrowser !== '')('the page of deliveries', () => {
     await dialog().getByText('did you mean "order"').waitFor();
     await dialog().getByLabel('Event types').fill('');
     await button('Add').click();
-    await dialog().getByText('It is not shown again').waitFor();
+    await dialog().getByText('It is shown only once').waitFor();
     expect(await dialog().locator('code').textContent()).toMatch(/^whsec_/);
+    // Escape does not lose it, and says so.
+    await page.keyboard.press('Escape');
+    await dialog().getByText('Only its own buttons close this dialog').waitFor();
     expect(await violations()).toEqual([]);
-    await button('Close').click();
+    await button('I have copied it').click();
     await page.getByRole('table', { name: 'Webhooks' }).getByText(url).waitFor();
     expect(await page.locator('body').textContent()).not.toContain('whsec_');
     expect(await button('New webhook…').isDisabled()).toBe(true);
@@ -112,7 +115,7 @@ describe.skipIf(withoutBrowser !== '')('the page of deliveries', () => {
     await button(/^Pause/).waitFor();
     await button(/^Rotate/).click();
     expect(await dialog().locator('code').textContent()).toMatch(/^whsec_/);
-    await button('Close').click();
+    await button('I have copied it').click();
   });
 
   test('tries an alert over 30 days before it is added, with the line where it fires', async () => {
@@ -164,6 +167,53 @@ describe.skipIf(withoutBrowser !== '')('the page of deliveries', () => {
     await page.getByText('The alert was added').waitFor();
     const { alerts } = (await owner.get(`${app.path}/alerts`)).data as { alerts: { rule: object }[] };
     expect(alerts.map(({ rule }) => rule)).toEqual([expect.objectContaining({ of: 'count', above: 2 })]);
+    expect(complaints).toEqual([]);
+  });
+
+  test('has the fields of an alert in lines, and makes its webhook in place', async () => {
+    // There is room for one webhook: that of the tests before goes.
+    const { webhooks } = (await owner.get(`${app.path}/webhooks`)).data as {
+      webhooks: { webhookId: string }[];
+    };
+    await owner.delete(`${app.path}/webhooks/${webhooks[0]?.webhookId}`);
+    await page.goto(`/apps/${app.appId}/delivery`);
+    await button('New alert…').click();
+    await dialog().getByLabel('Name').fill('In place');
+    const tops = await dialog()
+      .locator('.alert-form > .field')
+      .evaluateAll((fields) =>
+        fields.map((field) =>
+          [field, field.querySelector('input, select, textarea')].map((one) =>
+            Math.round(one?.getBoundingClientRect().top ?? 0),
+          ),
+        ),
+      );
+    // Fields of one line begin alike, and so do their inputs.
+    const inputs = new Map<number, Set<number>>();
+    for (const [top = 0, input = 0] of tops) inputs.set(top, (inputs.get(top) ?? new Set()).add(input));
+    expect(inputs.size).toBeGreaterThan(3);
+    expect([...inputs.values()].filter((lines) => lines.size > 1)).toEqual([]);
+    await dialog().getByRole('button', { name: 'New webhook…' }).click();
+    const hook = page.getByRole('dialog', { name: 'New webhook' });
+    await hook.getByLabel('Address').fill(url);
+    await hook.getByRole('button', { name: 'Add' }).click();
+    await page
+      .getByRole('dialog', { name: 'Secret of the webhook' })
+      .getByText(/^whsec_/)
+      .waitFor();
+    await button('I have copied it').click();
+    // What was typed is there, and the webhook chosen.
+    const alert = page.getByRole('dialog', { name: 'New alert' });
+    expect(await alert.getByLabel('Name').inputValue()).toBe('In place');
+    await expect
+      .poll(() => alert.getByLabel('Webhook that is told').locator('option:checked').innerText())
+      .toBe(url);
+    await alert.getByRole('button', { name: 'Add', exact: true }).click();
+    await page
+      .getByRole('table', { name: 'Alerts' })
+      .getByRole('row', { name: /In place/ })
+      .getByText(url)
+      .waitFor();
     expect(complaints).toEqual([]);
   });
 

@@ -108,6 +108,7 @@ describe.skipIf(withoutBrowser !== '')('dialogs', () => {
     await page.keyboard.press('Escape');
     await page.keyboard.press('Escape');
     expect(await text.isVisible()).toBe(true);
+    await dialog().getByText('Only its own buttons close this dialog').waitFor();
     expect(await dialog().getByRole('button', { name: 'Close' }).count()).toBe(0);
     await dialog().getByRole('button', { name: 'I have copied it' }).click();
     await text.waitFor({ state: 'detached' });
@@ -124,6 +125,36 @@ describe.skipIf(withoutBrowser !== '')('dialogs', () => {
     await dialog().waitFor({ state: 'detached' });
     expect((await owner.get('/api/apps')).status).toBe(200);
     expect((await owner.get(`${app.path}/logging-token`)).data).toMatchObject({ previousValidUntil: null });
+  });
+
+  test('say of a token that can be shown again where, and what it is for, and close at Escape', async () => {
+    await settings();
+    await page.getByRole('button', { name: 'New producer…' }).click();
+    await page.keyboard.type('The till');
+    await page.keyboard.press('Enter');
+    await dialog().getByText(/^tdl_/).waitFor();
+    await dialog().getByText('Show has it again at any time').waitFor();
+    await dialog().getByText('The program sends it as').waitFor();
+    await page.keyboard.press('Escape');
+    await dialog().waitFor({ state: 'detached' });
+    await page.getByRole('button', { name: 'Show the token of The till' }).click();
+    await dialog().locator('.form-actions').getByRole('button', { name: 'Close' }).click();
+    await dialog().waitFor({ state: 'detached' });
+  });
+
+  test('have an index of the settings at their left, which leads to each', async () => {
+    await page.setViewportSize({ width: 1600, height: 700 });
+    await settings();
+    const index = page.getByRole('navigation', { name: 'Sections' });
+    expect(await index.getByRole('link').allTextContents()).toEqual(
+      await page.locator('.section h2').allTextContents(),
+    );
+    await index.getByRole('link', { name: 'Retention' }).click();
+    await expect
+      .poll(() => page.locator('#retention').evaluate((head) => Math.round(head.getBoundingClientRect().top)))
+      .toBeLessThan(200);
+    expect(await index.getByRole('link', { name: 'Retention' }).isVisible()).toBe(true);
+    await page.setViewportSize({ width: 1280, height: 720 });
   });
 
   test('a browser key is made for an origin, and its script tag copied', async () => {
@@ -168,7 +199,7 @@ describe.skipIf(withoutBrowser !== '')('dialogs', () => {
     await dialog().getByRole('button', { name: 'Withdraw the invitation' }).click();
     await activity().getByText('withdrew the invitation of new@example.com').waitFor();
     await activity().getByLabel('Show').selectOption('Tokens');
-    expect(await activity().locator('li').count()).toBe(4);
+    expect(await activity().locator('li').count()).toBe(5);
   });
 
   test('a token and a key are revoked without a question, undone at once, or restored later from the list', async () => {

@@ -240,6 +240,68 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     expect(await undeclared.getAttribute('label')).toBe('From rows: 156 events to read');
     expect(await undeclared.locator('option').allTextContents()).toContain('order.total');
     await page.getByRole('button', { name: 'Table by fields…' }).waitFor();
+    // Measures and filters say the same.
+    await page.getByRole('button', { name: /^What the chart shows/ }).click();
+    const ofRows = page.locator('.measure-form optgroup');
+    await ofRows.waitFor({ state: 'attached' });
+    expect(await ofRows.getAttribute('label')).toBe('From rows: 156 events to read');
+    await page.keyboard.press('Escape');
+    await page.getByRole('combobox', { name: 'Filter', exact: true }).fill('countr');
+    await page.getByRole('option', { name: /Field.*country.*reads 156 events/ }).waitFor();
+    await page.keyboard.press('Escape');
+    // The first use of one offers to count it: for those who may, at its price.
+    await open(`${WHOLE_DAY}&filter=country:DE`);
+    await page.getByRole('button', { name: 'Count country from now on…' }).click();
+    await page
+      .getByRole('dialog')
+      .getByText(/Count earlier events too: [\d,]+ are read once/)
+      .waitFor();
+    await page.keyboard.press('Escape');
+  });
+
+  test('searches for what is not in the range in longer ones', async () => {
+    await open(`from=${DAY}T00:00:00Z&to=${DAY}T02:00:00Z&tz=UTC&filter=${encodeURIComponent('"n.o":77')}`);
+    await page.getByRole('heading', { name: 'No events meet the filter' }).waitFor();
+    await page.getByRole('button', { name: 'Search the last 30 days' }).waitFor();
+    await page.getByRole('button', { name: 'Search all time' }).click();
+    await expect.poll(listed).toBe(1);
+    expect(parameter('range')).toEqual(['all']);
+    expect(parameter('filter')).toEqual(['"n.o":77']);
+  });
+
+  test('shows everything of a value, of any type and time, and leads to its erasure', async () => {
+    await open(`from=${DAY}T02:00:00Z&to=${DAY}T03:00:00Z&tz=UTC&filter=country:DE`);
+    await page.locator('article .event-row').first().click();
+    await page.locator('.event-body .json .scalar', { hasText: /^1\d$/ }).first().click();
+    await page.getByRole('button', { name: 'Everything of it' }).click();
+    await expect.poll(() => parameter('range')).toEqual(['all']);
+    const [filter = '', ...more] = parameter('filter');
+    expect(more).toEqual([]);
+    expect(filter).not.toContain('country');
+    await page.getByRole('link', { name: 'Erase them…' }).click();
+    const dialog = page.getByRole('dialog', { name: 'Erase events' });
+    expect(await dialog.getByLabel('Conditions').inputValue()).toBe(filter);
+    await dialog.getByRole('button', { name: 'Preview' }).click();
+    await dialog.getByText(/^[1-9]\d* events? of \d+ match/).waitFor();
+    await page.keyboard.press('Escape');
+  });
+
+  test('is calm while a search has found nothing yet', async () => {
+    let release = (): void => undefined;
+    const held = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    await page.route(/\/scan\?|\/events\?/, async (route) => {
+      await held;
+      await route.continue();
+    });
+    await page.goto(`/apps/${appId}?${WHOLE_DAY}&filter=country:DE`);
+    const main = page.locator('.main-figure');
+    await main.locator('dt', { hasText: 'Searching' }).waitFor();
+    expect(await main.locator('dd').innerText()).toBe('…');
+    expect(await amount()).toBe('');
+    release();
+    await expect.poll(() => main.locator('dt').innerText()).toBe('In this range');
   });
 
   test('saves events as CSV for the spreadsheet that is chosen', async () => {
@@ -845,5 +907,33 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     );
     expect(new Set(grounds).size).toBe(2);
     await own.context().close();
+  });
+
+  test('draws what arrives one by one about once a second', async () => {
+    const live = await newOwnApp(owner, 'Live');
+    const post = (n: number) =>
+      service.post({ loggingToken: live.loggingToken, typeId: undefined, typeName: 'tick', payload: { n } });
+    await post(0);
+    await page.goto(`/apps/${live.appId}?range=15m&tz=UTC`);
+    await page.locator('article').first().waitFor();
+    await page.evaluate(() => {
+      const times: number[] = [];
+      Reflect.set(window, 'drawn', times);
+      new MutationObserver((changes) => {
+        const isDrawn = changes.some(({ addedNodes }) =>
+          [...addedNodes].some(({ nodeName }) => nodeName === 'ARTICLE'),
+        );
+        if (isDrawn) times.push(performance.now());
+      }).observe(document.querySelector('.event-list') ?? document, { childList: true, subtree: true });
+    });
+    const begun = Date.now();
+    for (let n = 1; n <= 40; n += 1) {
+      await post(n);
+      await page.waitForTimeout(100);
+    }
+    await page.locator('article').nth(40).waitFor();
+    const seconds = (Date.now() - begun) / 1_000;
+    const drawn = (await page.evaluate(() => Reflect.get(window, 'drawn'))) as number[];
+    expect(drawn.length).toBeLessThanOrEqual(2 * seconds + 3);
   });
 });

@@ -143,7 +143,7 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
     expect(await theirs.getByRole('button', { name: /^Count|^Remove/ }).count()).toBe(0);
     await theirs.goto(`/apps/${app.appId}?filter=country:DE`);
     await theirs.locator('.legend .value').first().waitFor();
-    expect(await theirs.getByRole('button', { name: /^Count this field/ }).count()).toBe(0);
+    expect(await theirs.getByRole('button', { name: /^Count country/ }).count()).toBe(0);
     expect(said).toEqual([]);
     await theirs.context().close();
   });
@@ -174,12 +174,12 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
 
   test('that a search is for are counted from the chart, which needs none then', async () => {
     await page.goto(`/apps/${app.appId}?filter=country:DE`);
-    await page.getByRole('button', { name: 'Count this field to chart it without a search' }).click();
+    await page.getByRole('button', { name: 'Count country from now on…' }).click();
     const dialog = page.getByRole('dialog', { name: 'Add a counted field' });
     expect(await dialog.getByLabel('Path').inputValue()).toBe('country');
     await dialog.getByRole('button', { name: 'Count the field' }).click();
     await dialog.waitFor({ state: 'detached' });
-    await page.getByRole('button', { name: /^Count this field/ }).waitFor({ state: 'detached' });
+    await page.getByRole('button', { name: /^Count country/ }).waitFor({ state: 'detached' });
     await until(
       async () => (await owner.get(`${app.path}/series?filter=country:DE`)).data.isFiltered === true,
       'counts answer',

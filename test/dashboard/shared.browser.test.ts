@@ -96,6 +96,24 @@ describe.skipIf(withoutBrowser !== '')('the pages of shares', () => {
     await page.getByRole('button', { name: /^Saved views/ }).click();
     await page.getByRole('button', { name: 'Share the view All' }).click();
     const link = await made({ Shows: 'payloads', Password: 'not guessed' });
+    await page.getByText('Anyone with this link and the password sees it').waitFor();
+    // An address is broken at none of its letters.
+    const [text = '', ...lines] = await page
+      .getByRole('dialog')
+      .locator('tbody th')
+      .evaluate((cell) => {
+        const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+        let node = texts.nextNode();
+        while (node !== null && !node.nodeValue?.includes('@')) node = texts.nextNode();
+        if (node === null) return [];
+        const value = node.nodeValue ?? '';
+        const range = document.createRange();
+        range.setStart(node, value.indexOf('owner@'));
+        range.setEnd(node, value.length);
+        return [value, ...[...range.getClientRects()].map(({ top }) => String(top))];
+      });
+    expect(text).toContain('owner@example.com');
+    expect(new Set(lines).size).toBe(1);
     const { seen } = await stranger();
     await seen.goto(link);
     await seen.getByLabel('Password').fill('guessed it');

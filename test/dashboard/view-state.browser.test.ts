@@ -300,6 +300,22 @@ describe.skipIf(withoutBrowser !== '')('a view', () => {
     expect(await page.getByRole('button', { name: 'Copy link with these dates' }).count()).toBe(0);
   });
 
+  test('moves the chart for neither the fields beside it nor the total so far', async () => {
+    await open();
+    const top = async (): Promise<number> => {
+      await page.locator('.chart-card[aria-busy=false] .plot .over').waitFor();
+      return await page.locator('.plot').evaluate((plot) => Math.round(plot.getBoundingClientRect().top));
+    };
+    const before = await top();
+    await page.getByLabel('Total so far', { exact: true }).check();
+    await page.locator('.figures-row dt', { hasText: 'Total so far' }).waitFor();
+    expect(await top()).toBe(before);
+    await page.getByRole('button', { name: 'Fields', exact: true }).click();
+    await page.locator('aside.facets').waitFor();
+    expect(await top()).toBe(before);
+    await page.getByRole('button', { name: 'Fields', exact: true }).click();
+  });
+
   test('has its number in one line at a zoom of 200 %', async () => {
     await page.setViewportSize({ width: 720, height: 450 });
     await open();

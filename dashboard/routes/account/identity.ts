@@ -30,7 +30,7 @@ export function Identity({ name }: { readonly name: string }): VNode {
     ${
       data &&
       html`<p>${data.joined ? `Your identity at ${data.issuer} is joined.` : `No identity at ${data.issuer} is joined.`}</p>
-        <button type="button" class="button" aria-disabled=${action.busy} onClick=${() => action.run()}>${data.joined ? 'Remove it' : `Join my identity`}</button>`
+        <button class="button" aria-disabled=${action.busy} onClick=${() => action.run()}>${data.joined ? 'Remove it' : `Join my identity`}</button>`
     }
   <//>`;
 }

@@ -30,7 +30,7 @@ export function SecondFactor({ resource, onChanged }: SecondFactorProps): VNode 
   const { data } = resource;
   const [step, setStep] = useState<Step | null>(null);
   const button = (label: string, kind: 'begin' | 'renew' | 'off'): VNode =>
-    html`<button type="button" class="button" onClick=${() => setStep({ kind })}>${label}</button>`;
+    html`<button class="button" onClick=${() => setStep({ kind })}>${label}</button>`;
   const proceed = (next: Step | null): void => {
     setStep(next);
     if (next?.kind !== 'confirm') onChanged();
@@ -132,7 +132,7 @@ function RecoveryCodes({
     <ol class="recovery-codes">${codes.map((code) => html`<li key=${code}><code>${code}</code></li>`)}</ol>
     <div class="form-actions">
       <${CopyButton} text=${codes.join('\n')} label="Copy the recovery codes">Copy<//>
-      <button type="button" class="button primary" data-first onClick=${() => onStep(null)}>I have stored them</button>
+      <button class="button primary" data-first onClick=${() => onStep(null)}>I have stored them</button>
     </div>
   <//>`;
 }

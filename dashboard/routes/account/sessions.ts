@@ -64,8 +64,8 @@ export function Sessions({ resource, onChanged }: SessionsProps): VNode {
       })
     }
     <div class="row-actions">
-      <button type="button" class="button" onClick=${() => setEnding('others')}>Sign out everywhere else…</button>
-      <button type="button" class="button" onClick=${() => setEnding('everywhere')}>Sign out everywhere…</button>
+      <button class="button" onClick=${() => setEnding('others')}>Sign out everywhere else…</button>
+      <button class="button" onClick=${() => setEnding('everywhere')}>Sign out everywhere…</button>
     </div>
     <${ProblemBox} problem=${one.problem} />
     ${ending === 'others' && html`<${Confirm} title="Sign out everywhere else" path="/api/sessions" body=${{ keepCurrent: true }} said="All other sessions have ended" onDone=${onChanged} onClose=${close}>Every other browser in which you are signed in has to sign in again.<//>`}

@@ -1,7 +1,13 @@
 /** A new alert, with what it would have done in the last 30 days. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import type { AlertTrial, EventType, Series, WebhookList } from '../../../src/api-types/answers.ts';
+import type {
+  AlertTrial,
+  EventType,
+  NewWebhookAnswer,
+  Series,
+  WebhookList,
+} from '../../../src/api-types/answers.ts';
 import type { Curve } from '../../charts/curve.ts';
 import type { Stack } from '../../charts/series-data.ts';
 import { FormDialog } from '../../components/confirm.ts';
@@ -13,6 +19,7 @@ import { measureLabel, STATS } from '../../measure.ts';
 import { useResource } from '../../resource.ts';
 import { ownZone } from '../../time-zone.ts';
 import { chosenTypes, type View } from '../../url.ts';
+import { type Making, WebhookDialog } from './new-webhook.ts';
 
 /** What a form says of a rule, by the names of its fields; absent: nothing yet. */
 export type Draft = Readonly<Record<string, string>>;
@@ -95,6 +102,9 @@ export function NewAlert({ path, draft, onDone, onClose }: NewAlertProps): VNode
   const [values, setValues] = useState<Draft>({ window: '5m', threshold: '100', ...draft });
   const { of = 'count', kind = 'above' } = values;
   const webhooks = useResource<WebhookList>(`${path}/webhooks`);
+  const known = webhooks.data?.webhooks ?? [];
+  const [making, setMaking] = useState<Making>(false);
+  const [made, setMade] = useState('');
   const bodyOf = ({ name, webhook, emails = '', alertmanager, ...given }: Draft) => ({
     ...{ name, rule: ruleText(given), timezone: ownZone(), emails: linesOf(emails) },
     ...{ webhooks: webhook ? [webhook] : [], alertmanager: alertmanager || null },
@@ -129,11 +139,18 @@ export function NewAlert({ path, draft, onDone, onClose }: NewAlertProps): VNode
         ${field('judged later by', 'delay', { placeholder: 'nothing', hint: 'Such as 10m, where events arrive late.' })}
         ${kind !== 'unusual' && field('of each value of the field', 'by', { placeholder: 'all together' })}
       <${Trial} path=${path} rule=${ruleText(values)} zone=${ownZone()} />
-      <${Select} label="Webhook that is told" name="webhook" options=${[['', 'none'], ...(webhooks.data?.webhooks.map(({ webhookId, url }) => [webhookId, url] as const) ?? [])]} />
+      <${Select} key=${`${made} ${known.length}`} label="Webhook that is told" name="webhook" chosen=${made || values.webhook} options=${[['', 'none'], ...known.map(({ webhookId, url }) => [webhookId, url] as const)]} />
+      <button class="button" disabled=${known.length >= (webhooks.data?.most ?? 0)} onClick=${() => setMaking(true)}>New webhook…</button>
       ${field('Members who are mailed', 'emails', { rows: 2, hint: 'One address a line.' })}
       ${field('Alertmanager', 'alertmanager', { placeholder: 'http://alertmanager:9093' })}
     </div>
-  <//>`;
+  <//>
+  <${WebhookDialog} path=${path} making=${making} onStep=${setMaking} onMade=${({
+    webhookId,
+  }: NewWebhookAnswer) => {
+    setMade(webhookId);
+    webhooks.reload();
+  }} />`;
 }
 
 export interface TrialProps {

@@ -53,6 +53,6 @@ export function Activity({ app, resource }: SectionProps<AuditPage>): VNode {
       )}
     </ol>
     <${ProblemBox} problem=${more.problem} />
-    ${(older ?? data)?.hasMore && html`<div class="row-actions"><button type="button" class="button" aria-disabled=${more.busy} onClick=${() => more.run()}>Show older</button></div>`}
+    ${(older ?? data)?.hasMore && html`<div class="row-actions"><button class="button" aria-disabled=${more.busy} onClick=${() => more.run()}>Show older</button></div>`}
   <//>`;
 }

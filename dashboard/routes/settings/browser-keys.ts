@@ -55,7 +55,7 @@ export function BrowserKeys({ app, resource, onChanged }: SectionProps<BrowserKe
         ],
       })
     }
-    <div class="row-actions"><button type="button" class="button" onClick=${() => setCreating(true)}>New browser key…</button></div>
+    <div class="row-actions"><button class="button" onClick=${() => setCreating(true)}>New browser key…</button></div>
     ${
       creating &&
       html`<${NewKey} app=${app} path=${path} onClose=${() => setCreating(false)} onMade=${(made: Key) => {
@@ -95,7 +95,7 @@ function ScriptTag({ of: key, onClose }: { readonly of: Key; readonly onClose: (
     <${Copyable} text=${tag} label="Copy the script tag" />
     <p>Then a script can write events as well:</p>
     <${Copyable} text=${event} label="Copy the call" />
-    <div class="form-actions"><button type="button" class="button primary" onClick=${onClose}>Close</button></div>
+    <div class="form-actions"><button class="button primary" onClick=${onClose}>Close</button></div>
   <//>`;
 }
 

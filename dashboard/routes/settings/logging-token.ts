@@ -28,10 +28,10 @@ export function LoggingTokenSection({ app, resource, onChanged }: SectionProps<L
       html`<div class="row-actions">
         ${
           data.loggingToken !== null &&
-          html`<button type="button" class="button" aria-pressed=${shown ? 'true' : 'false'} onClick=${() => setShown(!shown)}>${shown ? 'Hide' : 'Reveal'}</button>
+          html`<button class="button" aria-pressed=${shown} onClick=${() => setShown(!shown)}>${shown ? 'Hide' : 'Reveal'}</button>
           <${CopyButton} text=${data.loggingToken} label="Copy the logging token">Copy<//>`
         }
-        <button type="button" class="button" onClick=${() => setRotating(true)}>Rotate…</button>
+        <button class="button" onClick=${() => setRotating(true)}>Rotate…</button>
       </div>
       <p class="hint">
         ${data.createdAt !== null && html`Made on ${ownDate(data.createdAt)}.`}

@@ -79,7 +79,7 @@ export function Members({ app, resource, onChanged, onRemoved }: MembersProps): 
             ${
               (member.role !== 'owner' || owners > 1) &&
               (isOwner || member.userId === me) &&
-              html`<button type="button" class="button quiet" aria-label=${member.userId === me ? undefined : `Remove ${member.email}`} onClick=${() => setRemoval(member)}>${member.userId === me ? 'Leave' : 'Remove'}</button>`
+              html`<button class="button quiet" aria-label=${member.userId === me ? undefined : `Remove ${member.email}`} onClick=${() => setRemoval(member)}>${member.userId === me ? 'Leave' : 'Remove'}</button>`
             }
           </li>`,
         )}
@@ -88,7 +88,7 @@ export function Members({ app, resource, onChanged, onRemoved }: MembersProps): 
             <span class="people-who"><span>${invitation.email}</span> <span class="badge">invited as ${invitation.role} until ${ownDate(invitation.expiresAt)}</span></span>
             ${
               isOwner &&
-              html`<button type="button" class="button quiet" aria-label=${`Withdraw the invitation of ${invitation.email}`} onClick=${() => setRemoval(invitation)}>Withdraw</button>`
+              html`<button class="button quiet" aria-label=${`Withdraw the invitation of ${invitation.email}`} onClick=${() => setRemoval(invitation)}>Withdraw</button>`
             }
           </li>`,
         )}
@@ -122,7 +122,7 @@ function AddMember({ path, onAdded }: { readonly path: string; readonly onAdded:
       html`<${Dialog} locked=${!invited.mailed} title="The invitation" onClose=${close}>
         <p>${invited.mailed ? `A mail with this link is on its way to ${invited.email}.` : `Send this link to ${invited.email}. It is shown only once: copy it before you close this dialog.`} An account that has verified the address has the app already. Otherwise the first account that opens the link joins.</p>
         <${Copyable} text=${invited.link} label="Copy the invitation link" />
-        <div class="form-actions"><button type="button" class="button primary" onClick=${close}>${invited.mailed ? 'Close' : 'I have copied it'}</button></div>
+        <div class="form-actions"><button class="button primary" onClick=${close}>${invited.mailed ? 'Close' : 'I have copied it'}</button></div>
       <//>`
     }`;
 }

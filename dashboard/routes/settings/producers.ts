@@ -6,9 +6,8 @@ import { call } from '../../api.ts';
 import type { SectionProps } from '../../app-tab.ts';
 import { Ago } from '../../components/ago.ts';
 import { FormDialog } from '../../components/confirm.ts';
-import { Copyable } from '../../components/copy.ts';
-import { Dialog } from '../../components/dialog.ts';
 import { Field } from '../../components/field.ts';
+import { Secret } from '../../components/secret.ts';
 import { Section } from '../../components/section.ts';
 import { rowButton, table } from '../../components/table.ts';
 import { Waiting } from '../../components/waiting.ts';
@@ -66,7 +65,7 @@ export function Producers({ app, resource, onChanged }: SectionProps<ProducerLis
         ],
       })
     }
-    <div class="row-actions"><button type="button" class="button" onClick=${() => setCreating(true)}>New producer…</button></div>
+    <div class="row-actions"><button class="button" onClick=${() => setCreating(true)}>New producer…</button></div>
     ${
       creating &&
       html`<${FormDialog} title="New producer" submit="Create" path=${path} said="The producer was created" onClose=${() => setCreating(false)} onDone=${(
@@ -78,8 +77,8 @@ export function Producers({ app, resource, onChanged }: SectionProps<ProducerLis
     }
     ${
       shown &&
-      html`<${Dialog} title=${`Logging token of ${shown.name}`} onClose=${() => setShown(null)}>
-        <p>${shown.loggingToken === null ? 'It cannot be shown: it was sealed under another SECRET of the server. It still works.' : html`<${Copyable} text=${shown.loggingToken} label="Copy the logging token" />`}</p>
+      html`<${Secret} title=${`Logging token of ${shown.name}`} text=${shown.loggingToken} of="logging token" again="It writes events. Show has it again at any time." onClose=${() => setShown(null)}>
+        <p>The program sends it as <code>loggingToken</code>: <b>Send and read</b> below has examples.</p>
       <//>`
     }
     ${

@@ -12,11 +12,9 @@ import type {
 import type { SectionProps } from '../../app-tab.ts';
 import { Ago } from '../../components/ago.ts';
 import { AppChoice } from '../../components/app-choice.ts';
-import { Callout } from '../../components/callout.ts';
 import { FormDialog } from '../../components/confirm.ts';
-import { Copyable } from '../../components/copy.ts';
-import { Dialog } from '../../components/dialog.ts';
 import { Field, Select } from '../../components/field.ts';
+import { Secret } from '../../components/secret.ts';
 import { Section } from '../../components/section.ts';
 import { Snippets } from '../../components/snippet-choice.ts';
 import { table } from '../../components/table.ts';
@@ -75,7 +73,7 @@ export function ResourceTokens({ app, resource, members, onChanged }: ResourceTo
         ],
       })
     }
-    ${app.may.includes('change') && html`<div class="row-actions"><button type="button" class="button" onClick=${() => setCreating(true)}>New resource token…</button></div>`}
+    ${app.may.includes('change') && html`<div class="row-actions"><button class="button" onClick=${() => setCreating(true)}>New resource token…</button></div>`}
     ${
       creating &&
       html`<${NewToken} app=${app} path=${path} onClose=${() => setCreating(false)} onDone=${({
@@ -142,10 +140,5 @@ interface MadeTokenProps {
 
 function MadeToken({ appId, text, onClose }: MadeTokenProps): VNode {
   const place = { base: location.origin, appId, loggingToken: null, resourceToken: text };
-  return html`<${Dialog} locked title="The new resource token" onClose=${onClose}>
-    <${Callout} tone="note">It is shown only once: copy it before you close this dialog.<//>
-    <${Copyable} text=${text} label="Copy the resource token" />
-    <${Snippets} place=${place} groups=${['read']} />
-    <div class="form-actions"><button type="button" class="button primary" onClick=${onClose}>I have copied it</button></div>
-  <//>`;
+  return html`<${Secret} title="The new resource token" text=${text} of="resource token" onClose=${onClose}><${Snippets} place=${place} groups=${['read']} /><//>`;
 }

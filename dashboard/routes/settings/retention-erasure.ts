@@ -7,6 +7,7 @@ import type {
   RetentionAnswer,
   RetentionPreview,
 } from '../../../src/api-types/answers.ts';
+import { useAddress } from '../../address.ts';
 import type { SectionProps } from '../../app-tab.ts';
 import { FormDialog, type FormDialogProps } from '../../components/confirm.ts';
 import { CopyButton } from '../../components/copy.ts';
@@ -29,14 +30,26 @@ interface PartProps {
   readonly change: string;
   /** Asks what a change would take. */
   readonly ask: Partial<FormDialogProps>;
+  /** Whether it is asked at once. */
+  readonly isAsked?: boolean;
   /** Makes it: who asks knows the type of the answer. */
   readonly make: (...asked: Asked) => Partial<FormDialogProps>;
   readonly path: string;
   readonly onChanged: () => void;
 }
 
-function Part({ title, path, resource, list, change, ask, make, onChanged }: PartProps): VNode {
-  const [asked, setAsked] = useState<Asked | boolean>(false);
+function Part({
+  title,
+  path,
+  resource,
+  list,
+  change,
+  ask,
+  isAsked = false,
+  make,
+  onChanged,
+}: PartProps): VNode {
+  const [asked, setAsked] = useState<Asked | boolean>(isAsked);
   const common = { title: change, path, onClose: () => setAsked(false) };
   const changed = (): void => {
     resource.reload();
@@ -45,7 +58,7 @@ function Part({ title, path, resource, list, change, ask, make, onChanged }: Par
   return html`<${Section} title=${title}>
     <${Waiting} for=${resource} lines=${3} />
     ${list}
-    ${change && html`<div class="row-actions"><button type="button" class="button" onClick=${() => setAsked(true)}>${change}…</button></div>`}
+    ${change && html`<div class="row-actions"><button class="button" onClick=${() => setAsked(true)}>${change}…</button></div>`}
     ${asked === true && html`<${FormDialog} submit="Preview" onDone=${(...answered: Asked) => setAsked(answered)} ...${common} ...${ask} />`}
     ${typeof asked === 'object' && html`<${FormDialog} danger submit=${change} onDone=${changed} ...${common} ...${make(...asked)} />`}
   <//>`;
@@ -95,6 +108,7 @@ const ACTIONS: readonly (readonly [string, string])[] = [
 
 export function Erasure({ app, resource, onChanged }: SectionProps<Erasures>): VNode {
   const { data, reload } = resource;
+  const { erase } = useAddress().query;
   useEffect(() => {
     if (!data?.erasures.some(({ receipt }) => receipt === null)) return;
     const timer = setTimeout(reload, WATCH_MS);
@@ -105,6 +119,7 @@ export function Erasure({ app, resource, onChanged }: SectionProps<Erasures>): V
     path=${`/api/apps/${app.appId}/erasures`}
     onChanged=${onChanged}
     change="Erase events"
+    isAsked=${erase !== undefined}
     resource=${resource}
     list=${
       data &&
@@ -127,7 +142,7 @@ export function Erasure({ app, resource, onChanged }: SectionProps<Erasures>): V
       body: ({ filter = '', reason, anonymize }: Values) => ({
         ...{ filter: linesOf(filter), reason, anonymize: anonymize !== '', dryRun: true },
       }),
-      children: html`<${Field} label="Conditions" name="filter" rows="3" placeholder="user.id:42" hint="One a line." />
+      children: html`<${Field} label="Conditions" name="filter" rows="3" defaultValue=${erase} placeholder="user.id:42" hint="One a line." />
         <${Select} label="What to do" name="anonymize" options=${ACTIONS} />
         <${Field} label="Reason" name="reason" required=${false} />`,
     }}

@@ -102,7 +102,7 @@ function SchemaForm({ path, schema, onRemove, onDone, onClose }: FormProps): VNo
       <textarea id=${id} ref=${area} class="schema-text" name="text" rows="12" required spellcheck=${false} autocomplete="off" aria-describedby=${`${id}-hint`} aria-invalid=${save.problem === null ? undefined : 'true'} defaultValue=${schema ? spelled(schema.schema) : DRAFT} onInput=${save.clear}></textarea>
       <p class="hint" id=${`${id}-hint`}>Draft 2020-12, or draft-07 by <code>$schema</code>. Setting it counts violations from 0.</p>
     </div>
-    ${schema && html`<div class="row-actions"><button type="button" class="button quiet" onClick=${onRemove}>Remove the schema…</button></div>`}
+    ${schema && html`<div class="row-actions"><button class="button quiet" onClick=${onRemove}>Remove the schema…</button></div>`}
   <//>`;
 }
 
