@@ -1,29 +1,15 @@
 /** The chart as a part of a page: pointer, keyboard and screen reader get the same numbers. */
 import type { VNode } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import type { Annotation, Series } from '../../src/api-types/answers.ts';
 import { bucketName, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import { theme } from '../state.ts';
-import type { Mode, Scale } from '../url.ts';
-import type { Curve } from './curve.ts';
+import type { Drawing } from './drawing.ts';
 import type { Edges } from './gestures.ts';
 import { Plot, type PlotContent } from './plot.ts';
-import type { Stack } from './series-data.ts';
 import { bucketSentence, Tooltip } from './tooltip.ts';
 
-export interface ChartProps {
-  readonly series: Series;
-  readonly stack: Stack;
-  readonly zone: string;
-  readonly scale: Scale;
-  /** Index of the bucket whose events are listed; null: all are. */
-  readonly picked: number | null;
-  /** Events that a search has found, by bucket; null: nothing is searched. */
-  readonly found: readonly number[] | null;
-  /** What is drawn in place of the numbers of events; null: these. */
-  readonly curve: Curve | null;
-  readonly annotations: readonly Annotation[];
+export interface ChartProps extends PlotContent {
   /** Takes what the chart is drawn on. */
   readonly canvas: { current: HTMLCanvasElement | null };
   /** Key of the line that stands out. */
@@ -38,28 +24,8 @@ export interface ChartProps {
   readonly onMoved: (edges: Edges) => void;
 }
 
-const contentOf = ({
-  series,
-  stack,
-  zone,
-  scale,
-  picked,
-  found,
-  curve,
-  annotations,
-}: ChartProps): PlotContent => ({
-  series,
-  stack,
-  zone,
-  scale,
-  picked,
-  found,
-  curve,
-  annotations,
-});
-
 export default function Chart(props: ChartProps): VNode {
-  const { series, stack, zone, focus, scale, picked, found, curve, annotations } = props;
+  const { drawing, zone, focus, scale, picked, annotations } = props;
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<Plot | null>(null);
   const tooltip = useRef<Tooltip | null>(null);
@@ -74,10 +40,10 @@ export default function Chart(props: ChartProps): VNode {
     if (place.current === null) return;
     const made = new Tooltip(place.current.parentElement ?? place.current);
     tooltip.current = made;
-    plot.current = new Plot(place.current, contentOf(props), {
+    plot.current = new Plot(place.current, props, {
       onPoint: (index, left) => {
         if (index === null) made.hide();
-        else made.show(contentOf(latest.current), index, left, Date.now());
+        else made.show(latest.current, index, left, Date.now());
         pointed.current = index;
         latest.current.onPoint(index);
       },
@@ -92,9 +58,9 @@ export default function Chart(props: ChartProps): VNode {
 
   const isFirst = useRef(true);
   useEffect(() => {
-    if (!isFirst.current) plot.current?.update(contentOf(props));
+    if (!isFirst.current) plot.current?.update(props);
     isFirst.current = false;
-  }, [series, stack, zone, scale, picked, found, curve, annotations]);
+  }, [drawing, zone, scale, picked, annotations]);
   useEffect(() => plot.current?.focus(focus), [focus]);
   useEffect(() => plot.current?.recolor(), [theme.value]);
   useEffect(() => {
@@ -114,14 +80,14 @@ export default function Chart(props: ChartProps): VNode {
     event.preventDefault();
     onAnnotate(pointed.current);
   };
-  const name = chartName(series, stack, curve, zone);
+  const name = chartName(drawing, zone);
   return html`<div
     class="plot"
     tabindex="0"
     role="application"
     aria-roledescription="chart"
     aria-label=${`${name}. Arrow keys read the bars, Shift with them selects, Space lists the events of a bar, Enter zooms in, Backspace goes back.`}
-    data-buckets=${series.starts.length}
+    data-buckets=${drawing.series.starts.length}
     onKeyDown=${(event: KeyboardEvent) => (event.key === 'a' ? annotate(event) : cursor.onKeyDown(event))}
     onContextMenu=${annotate}
     onPointerDown=${cursor.leave}
@@ -133,22 +99,11 @@ export default function Chart(props: ChartProps): VNode {
 }
 
 /** `Events per hour by event type, 19 Nov 2026, 14:00 – 20 Nov 2026, 14:00` */
-export function chartName(series: Series, stack: Stack, curve: Curve | null, zone: string): string {
+export function chartName({ series, name, isApart, by }: Drawing, zone: string): string {
   const { from, until } = series.interval;
-  const by =
-    curve === null
-      ? ` by ${series.by ?? 'event type'}`
-      : curve.lines.length > 0
-        ? ` by ${curve.by ?? 'event type'}`
-        : '';
-  return `${curve?.name ?? WHAT[stack.mode]} per ${bucketName(series.bucket)}${by}, ${spanText(from, until, zone)}`;
+  const lines = isApart ? ` by ${by ?? 'event type'}` : '';
+  return `${name} per ${bucketName(series.bucket)}${lines}, ${spanText(from, until, zone)}`;
 }
-
-const WHAT: Record<Mode, string> = {
-  histogram: 'Events',
-  accumulated: 'Events accumulated from 0',
-  running: 'Total of events so far',
-};
 
 interface KeyboardCursor {
   readonly spoken: string;
@@ -189,7 +144,7 @@ function useKeyboardCursor(
     plot.current?.point(null);
   };
   const move = (next: (index: number, last: number) => number, extend: boolean): void => {
-    const { series } = latest.current;
+    const { series } = latest.current.drawing;
     const last = series.starts.length - 1;
     // The first step reads the newest bucket, whichever way it goes.
     const from = at.current;
@@ -199,7 +154,7 @@ function useKeyboardCursor(
     at.current = index;
     plot.current?.point(index);
     plot.current?.select(selection());
-    setSpoken(`${bucketSentence(contentOf(latest.current), index)}${extend ? ', selected' : ''}`);
+    setSpoken(`${bucketSentence(latest.current, index)}${extend ? ', selected' : ''}`);
   };
   return {
     spoken,

@@ -1,65 +1,132 @@
 /** A line over the chart's buckets that is no number of events: a ratio, or a statistic, of all events and apart by types or values. */
 import type { Compared, MeasureStat, NumberStats, Series, StatColumns } from '../../src/api-types/answers.ts';
-import { average, fixed } from '../format.ts';
+import { average, change, compact, count, fixed, share } from '../format.ts';
 import type { Mode } from '../url.ts';
+import {
+  across,
+  type Drawing,
+  FAINT,
+  type Geometry,
+  type LegendLine,
+  multiples,
+  type Palette,
+  up,
+  type Values,
+} from './drawing.ts';
 import {
   accumulated,
   allOf,
   COLORS,
+  comparedName,
   comparedPlaces,
   freeColor,
   type Line,
   OTHER,
-  type Stack,
   stackOf,
+  verticalRange,
 } from './series-data.ts';
+import { barsOf } from './stack.ts';
 
-/** A number for each bucket; null where there is none. */
-export type Values = readonly (number | null)[];
-
-export interface Curve {
-  readonly name: string;
+/** @prop stack its bars, or areas: of what adds up to the whole, which only sums do; null: it is drawn as lines */
+export interface Curve extends Pick<Drawing, 'name' | 'overall' | 'text' | 'by' | 'stack'> {
+  /** Numbers that it is made of, with their names. */
+  readonly parts: readonly (readonly [name: string, value: number])[];
   readonly values: Values;
-  /** Of the whole interval: not an average of the buckets. */
-  readonly overall: number | null;
   /** The same of the interval that is compared with, by the buckets of the chart; null: nothing is compared. */
   readonly compared:
     | (Pick<Compared, 'interval'> & { readonly values: Values; readonly overall: number | null })
     | null;
-  /** A value as it is shown. */
-  readonly text: (value: number) => string;
   /** What the numbers are of; empty: it is not said, or in the text. */
   readonly unit: string;
-  /** Numbers that it is made of, with their names. */
-  readonly parts: readonly (readonly [name: string, value: number])[];
-  /** The path that the lines are by; null: event types. */
-  readonly by: string | null;
   /** The same apart, of those with the most events; none where it is not broken down. */
   readonly lines: readonly CurveLine[];
-  /** Its bars, or areas: of what adds up to the whole, which only sums do; null: it is drawn as lines. */
-  readonly stack: Stack | null;
 }
 
-export interface CurveLine {
-  /** The type's identifier, a value as JSON, or `other`. */
-  readonly key: string;
-  readonly name: string;
-  /** Index into the palette. */
-  readonly color: number;
+export interface CurveLine extends Pick<LegendLine, 'key' | 'name' | 'color' | 'shown'> {
   readonly values: Values;
   readonly overall: number | null;
   /** Events that it is of. */
   readonly count: number;
   /** Of the interval, or the events, that are compared with; null: nothing is, or it is not known. */
   readonly before: number | null;
-  readonly shown: boolean;
 }
 
-/** What is drawn of a curve: its lines, or where there are none the whole. */
-export const drawnOf = (curve: Curve): readonly Values[] => {
-  const lines = curve.lines.filter(({ shown }) => shown).map(({ values }) => values);
-  return lines.length > 0 ? lines : [curve.values, curve.compared?.values ?? []];
-};
+/** Characters of a number for which there is room beside the axis. */
+const MOST_CHARACTERS = 6;
+
+/** A measure as a chart: its own line, or lines of types or values; a sum as bars or areas. */
+export function curveDrawing(series: Series, curve: Curve): Drawing {
+  const { name, values, overall, compared, text, unit, parts, by, lines, stack } = curve;
+  const shown = lines.filter((line) => line.shown);
+  const own = (value: number | null): string => (value === null ? '' : text(value));
+  return {
+    ...{ series, name, label: name, overall, compared, text },
+    before: compared?.overall ?? null,
+    figures: () => [],
+    ...{ by, isApart: lines.length > 0 },
+    parts: parts.map(([part, value]) => [part, count(value)]),
+    shareTitle: stack === null ? 'Share of the events' : 'Share of the sum',
+    legend: lines.map((line) => {
+      const { before } = line;
+      // Other statistics than sums have no share but that of the events.
+      const [all, part] =
+        stack === null ? [parts[0]?.[1] ?? 0, line.count] : [overall ?? 0, line.overall ?? 0];
+      return {
+        ...line,
+        value: line.overall === null ? '–' : text(line.overall),
+        share: share(part, all),
+        before: before === null ? null : text(before),
+        change:
+          before === null
+            ? null
+            : ((line.overall === null ? null : change(line.overall, before)) ?? `from ${text(before)}`),
+      };
+    }),
+    columns: () => [
+      { name, values, text: own, file: unit === '' ? name : `${name} (${unit})` },
+      ...shown.map((line) => ({ name: line.name, color: line.color, values: line.values, text: own })),
+      { name: 'Events', values: series.all, text: (value) => count(value ?? 0) },
+    ],
+    rowsAt: (index) => {
+      const value = values[index] ?? null;
+      const before = compared?.values[index] ?? null;
+      const whole = value === null ? 'none' : text(value);
+      return {
+        whole: ['', name, whole],
+        spoken: `${name} ${whole}`,
+        lines: shown
+          .map((line) => ({ line, value: line.values[index] ?? null }))
+          .filter((one) => one.value !== null)
+          .sort((a, b) => (b.value ?? 0) - (a.value ?? 0))
+          .map((one) => [one.line.color, one.line.name, own(one.value)]),
+        more: [
+          before !== null && ['dashes', comparedName(series, index), text(before)],
+          ['events', 'Events', count(series.all[index] ?? 0)],
+        ],
+      };
+    },
+    ticks: (range, most) => multiples(range, most, 0).map((value) => [value, axisText(value, curve)]),
+    hasScales: false,
+    ...(stack === null
+      ? {
+          stack,
+          isDotted: compared !== null && shown.length === 0,
+          range: () => curveRange(curve),
+          draw: (context, geometry, palette, { focus }) =>
+            drawCurve(context, curve, geometry, palette, focus),
+          highest: Math.max(0, ...values.map(Number)),
+        }
+      : { ...barsOf(stack), range: () => verticalRange(stack) }),
+  };
+}
+
+/** A round number of the axis: short where the curve's own text would be long. */
+function axisText(value: number, { text, unit }: Curve): string {
+  const rounded = Number(value.toPrecision(12));
+  const size = Math.abs(rounded);
+  const short = size >= 10_000 && size < 1e15 ? compact(rounded) : (unit === '' ? text : measured)(rounded);
+  return short.length + unit.length > MOST_CHARACTERS || unit === '' ? short : `${short} ${unit}`;
+}
 
 /** The ratio of the events of a part to those of the whole, in the same buckets. */
 export function ratioCurve(
@@ -265,10 +332,71 @@ export const emptyCurve = (series: Series, name: string, by: string | null): Cur
   by,
 });
 
+/** Lines through the middles of the buckets, with gaps where there is no number; what a single one is compared with is dashed. */
+function drawCurve(
+  context: CanvasRenderingContext2D,
+  { values, compared, lines }: Curve,
+  geometry: Geometry,
+  palette: Palette,
+  focus: string | null,
+): void {
+  const ratio = devicePixelRatio;
+  context.lineJoin = 'round';
+  const drawn = lines.filter(({ shown }) => shown);
+  // The line with the most events lies on top.
+  for (const line of drawn.toReversed()) {
+    context.globalAlpha = focus !== null && focus !== line.key ? FAINT : 1;
+    const color = palette.layers[line.color] ?? palette.text;
+    strokeValues(context, line.values, geometry, color);
+  }
+  context.globalAlpha = 1;
+  if (drawn.length > 0) return;
+  context.strokeStyle = palette.text;
+  context.lineWidth = 1.5 * ratio;
+  context.setLineDash([2 * ratio, 2 * ratio]);
+  strokeRuns(context, compared?.values ?? [], geometry);
+  context.setLineDash([]);
+  strokeValues(context, values, geometry, palette.found);
+}
+
+function strokeValues(
+  context: CanvasRenderingContext2D,
+  values: Values,
+  geometry: Geometry,
+  color: string | CanvasPattern,
+): void {
+  const ratio = devicePixelRatio;
+  context.strokeStyle = color;
+  context.fillStyle = color;
+  context.lineWidth = 2 * ratio;
+  strokeRuns(context, values, geometry);
+  context.beginPath();
+  values.forEach((value, i) => {
+    // A number between two gaps has no line: it is a dot.
+    if (value === null || (values[i - 1] ?? null) !== null || (values[i + 1] ?? null) !== null) return;
+    const x = across(geometry, i + 0.5);
+    context.moveTo(x, up(geometry, value));
+    context.arc(x, up(geometry, value), 2.5 * ratio, 0, 2 * Math.PI);
+  });
+  context.fill();
+}
+
+function strokeRuns(context: CanvasRenderingContext2D, values: Values, geometry: Geometry): void {
+  context.beginPath();
+  values.forEach((value, i) => {
+    if (value === null) return;
+    const [x, y] = [across(geometry, i + 0.5), up(geometry, value)];
+    if ((values[i - 1] ?? null) === null) context.moveTo(x, y);
+    else context.lineTo(x, y);
+  });
+  context.stroke();
+}
+
 /** Where the vertical axis begins and ends: always with 0 in it. */
-export function curveRange(curve: Curve): [min: number, max: number] {
+export function curveRange({ values, compared, lines }: Curve): [min: number, max: number] {
   let [min, max] = [0, 0];
-  for (const value of drawnOf(curve).flat()) {
+  const drawn = lines.flatMap((line) => (line.shown ? [line.values] : []));
+  for (const value of (drawn.length > 0 ? drawn : [values, compared?.values ?? []]).flat()) {
     if (value === null) continue;
     if (value < min) min = value;
     if (value > max) max = value;

@@ -1,18 +1,16 @@
 /** The lines of a chart by name and number: a click filters by a line, an eye leaves it out of the drawing alone. */
 import type { VNode } from 'preact';
 import { Icon } from '../components/icon.ts';
-import { change, changeText, compact, count, share } from '../format.ts';
 import { html } from '../html.ts';
-import { HIDDEN, type Mode } from '../url.ts';
-import type { Curve } from './curve.ts';
-import { isCounted, type Line, OTHER, shortNames, totalOf } from './series-data.ts';
+import { HIDDEN } from '../url.ts';
+import type { Drawing, LegendLine } from './drawing.ts';
+import { OTHER, shortNames } from './series-data.ts';
 
 /** Characters of a name that fit next to its numbers. */
 const NAME_LENGTH = 26;
 
 export interface LegendProps {
-  readonly lines: readonly Line[];
-  readonly mode: Mode;
+  readonly drawing: Drawing;
   /** What the lines are compared with; empty: nothing. */
   readonly comparedTo: string;
   /** Whether the lines are of events that the view's filter leaves out: then their numbers would answer another question. */
@@ -26,76 +24,44 @@ export interface LegendProps {
   readonly onFocus: (key: string | null) => void;
 }
 
-export function Legend(props: LegendProps): VNode {
-  const { lines, mode, isUnfiltered, comparedTo } = props;
-  const totals = lines.map((line) => totalOf(line, mode));
-  const all = lines.reduce((sum, line, index) => (isCounted(line) ? sum + (totals[index] ?? 0) : sum), 0);
-  const isCompared = mode !== 'running' && lines.some(({ compared }) => compared !== null);
-  // One format for all.
-  const text = Math.max(...totals) < 1e6 ? count : compact;
+/** Of each line its own number, the share of all, and the change; or what a number without lines is made of. */
+export function Legend({ drawing, comparedTo, isUnfiltered, ...given }: LegendProps): VNode | null {
+  const { name, legend, isApart, parts, shareTitle } = drawing;
+  if (!isApart)
+    return parts.length > 0
+      ? html`<div class="legend-parts">
+    <p><i class="swatch found"></i>${name}</p>
+    <dl>${parts.map(([part, value]) => html`<div key=${part}><dt>${part}</dt><dd title=${value}>${value}</dd></div>`)}</dl>
+  </div>`
+      : null;
+  const isCompared = legend.some(({ before }) => before !== null);
   const names = shortNames(
-    lines.map(({ name }) => name),
+    legend.map((line) => line.name),
     NAME_LENGTH,
   );
   return html`${isUnfiltered && html`<p class="hint">All events, before the filter</p>`}
   <ul class="legend" aria-label="Lines of the chart">
-    ${lines.map((line, index) => {
-      const total = totals[index] ?? 0;
-      const { compared } = line;
-      return html`<${Row} key=${line.key} ...${props} line=${line} name=${names[index] ?? ''} numbers=${
-        !isUnfiltered &&
-        html`<span class="value" title=${count(total)}>${text(total)}</span>
-        <span class="share">${isCounted(line) && share(total, all)}</span>
-        ${isCompared && html`<span class="change" title=${compared && inDates(count(compared.total), comparedTo)}>${compared && changeText(total, compared.total)}</span>`}`
-      } />`;
-    })}
-  </ul>
-  ${lines.some((line) => isCounted(line) && !line.shown) && html`<p class="hint" role="status">Lines with a closed eye are not drawn. The numbers and the list include them.</p>`}`;
-}
-
-export interface CurveRowsProps
-  extends Pick<LegendProps, 'comparedTo' | 'picked' | 'onPick' | 'onToggle' | 'onFocus'> {
-  readonly curve: Curve;
-}
-
-/** The lines of a measure: of each its own number, the share of all, and the change. */
-export function CurveRows({ curve, comparedTo, ...given }: CurveRowsProps): VNode {
-  const { lines, text } = curve;
-  const isCompared = lines.some(({ before }) => before !== null);
-  const names = shortNames(
-    lines.map(({ name }) => name),
-    NAME_LENGTH,
-  );
-  return html`<ul class="legend" aria-label="Lines of the chart">
-    ${lines.map(
+    ${legend.map(
       (line, index) =>
-        html`<${Row} key=${line.key} ...${given} line=${line} name=${names[index] ?? ''} numbers=${html`<span class="value">${line.overall === null ? '–' : text(line.overall)}</span>
-        <span class="share" title=${shareTitle(curve)}>${shareOf(curve, line)}</span>
-        ${isCompared && html`<span class="change" title=${line.before !== null && inDates(text(line.before), comparedTo)}>${line.before !== null && ((line.overall === null ? null : change(line.overall, line.before)) ?? `from ${text(line.before)}`)}</span>`}`} />`,
+        html`<${LegendRow} key=${line.key} ...${given} line=${line} name=${names[index] ?? ''} numbers=${
+          !isUnfiltered &&
+          html`<span class="value" title=${line.exact}>${line.value}</span>
+        <span class="share" title=${shareTitle}>${line.share}</span>
+        ${isCompared && html`<span class="change" title=${line.before !== null && `${line.before} in ${comparedTo}`}>${line.change}</span>`}`
+        } />`,
     )}
-  </ul>`;
+  </ul>
+  ${legend.some(({ key, shown }) => !shown && key !== HIDDEN) && html`<p class="hint" role="status">Lines with a closed eye are not drawn. The numbers and the list include them.</p>`}`;
 }
-
-/** `1,000 in the previous period, 1 – 7 Nov 2026` */
-const inDates = (text: string, comparedTo: string): string => `${text} in ${comparedTo}`;
-
-/** Which share a line has: of the sum, or of the events, as other statistics have none. */
-export function shareOf({ stack, overall, parts }: Curve, line: Curve['lines'][number]): string {
-  const [all, own] = stack !== null ? [overall ?? 0, line.overall ?? 0] : [parts[0]?.[1] ?? 0, line.count];
-  return share(own, all);
-}
-
-export const shareTitle = ({ stack }: Curve): string =>
-  stack === null ? 'Share of the events' : 'Share of the sum';
 
 interface RowProps extends Pick<LegendProps, 'picked' | 'onPick' | 'onToggle' | 'onFocus'> {
-  readonly line: Pick<Line, 'key' | 'name' | 'color' | 'shown'>;
+  readonly line: Pick<LegendLine, 'key' | 'name' | 'color' | 'shown'>;
   /** As it fits. */
   readonly name: string;
   readonly numbers: VNode | false;
 }
 
-function Row({ line, name: short, numbers, picked, onPick, onToggle, onFocus }: RowProps): VNode {
+function LegendRow({ line, name: short, numbers, picked, onPick, onToggle, onFocus }: RowProps): VNode {
   const { key, name, color, shown } = line;
   const isPicked = picked.includes(key);
   const isRest = key === OTHER;

@@ -2,28 +2,21 @@
  * The chart's canvas: axes, grid, and the stack in one pass, drawn once per change; pointers lie over it. The horizontal
  * axis counts buckets, so that bars are equally wide in a month of 28 days and a day of 25 hours.
  */
-import type { Annotation, Series } from '../../src/api-types/answers.ts';
-import { compact } from '../format.ts';
+import type { Annotation } from '../../src/api-types/answers.ts';
 import type { Scale } from '../url.ts';
 import { drawAnnotations } from './annotation-marks.ts';
-import { type Curve, curveRange, measured } from './curve.ts';
-import { drawCurve, drawStack, type Geometry, heightOf } from './drawing.ts';
+import { type Drawing, type Geometry, heightOf } from './drawing.ts';
 import { type Edges, Gestures } from './gestures.ts';
 import { readPalette } from './palette.ts';
-import { isPartial, type Stack, verticalRange } from './series-data.ts';
+import { isPartial } from './series-data.ts';
 import { timeTicks } from './time-axis.ts';
 
 export interface PlotContent {
-  readonly series: Series;
-  readonly stack: Stack;
+  readonly drawing: Drawing;
   readonly zone: string;
   readonly scale: Scale;
   /** Index of the bucket whose events are listed; null: all are. */
   readonly picked: number | null;
-  /** Events that a search has found, by bucket; null: nothing is searched. */
-  readonly found: readonly number[] | null;
-  /** What is drawn in place of the stack; null: the stack is. */
-  readonly curve: Curve | null;
   readonly annotations: readonly Annotation[];
 }
 
@@ -93,7 +86,7 @@ export class Plot {
   }
 
   get #buckets(): number {
-    return Math.max(1, this.#content.series.starts.length);
+    return Math.max(1, this.#content.drawing.series.starts.length);
   }
 
   #bucketAt(share: number): number {
@@ -163,15 +156,13 @@ export class Plot {
     context.font = `${12 * ratio}px ${getComputedStyle(this.#place).fontFamily}`;
     this.#drawGrid(context, area, ratio);
     this.#drawTimes(context, area, ratio);
-    this.#drawStack(context, area);
+    this.#drawData(context, area);
   }
 
   /** The place of the bars, in device pixels. */
   #area(width: number, height: number, ratio: number): Geometry {
-    const { curve } = this.#content;
-    const shape = shapeOf(this.#content);
-    const scale = curve === null ? this.#content.scale : 'linear';
-    const [min, max] = 'layers' in shape ? verticalRange(shape, scale) : curveRange(shape);
+    const { drawing, scale: wanted } = this.#content;
+    const [min, max, scale = 'linear'] = drawing.range(wanted);
     return {
       left: Math.round(ROOM.left * ratio),
       top: Math.round(ROOM.top * ratio),
@@ -185,32 +176,28 @@ export class Plot {
   }
 
   #drawGrid(context: CanvasRenderingContext2D, area: Geometry, ratio: number): void {
-    const { left, top, width, height, min, max, scale } = area;
+    const { left, top, width, height } = area;
     // With fewer than three, steps of 1, 2 and 5 may pass over the whole height, which then has no number.
     const most = Math.max(3, Math.floor(height / ratio / GRID_SPACE));
-    const { curve } = this.#content;
-    // Events are whole numbers; percentages are not.
-    const values =
-      scale === 'log' ? powers(max) : multiples(min, max, { most, finest: curve === null ? 1 : 0 });
     context.textAlign = 'right';
     context.textBaseline = 'middle';
-    for (const value of values) {
+    for (const [value, text] of this.#content.drawing.ticks(area, most)) {
       const y = Math.round(top + height * (1 - heightOf(value, area)));
       context.fillStyle = this.#palette.grid;
       context.fillRect(left, y, width, Math.max(1, Math.round(ratio)));
       context.fillStyle = this.#palette.text;
-      context.fillText(curve === null ? compact(value) : axisText(value, curve), left - 8 * ratio, y);
+      context.fillText(text, left - 8 * ratio, y);
     }
   }
 
   /** Ticks stand at the beginning of their buckets. */
   #drawTimes(context: CanvasRenderingContext2D, area: Geometry, ratio: number): void {
-    const { series, zone } = this.#content;
+    const { drawing, zone } = this.#content;
     const { left, top, width, height, buckets } = area;
     const most = Math.max(2, Math.floor(width / ratio / LABEL_WIDTH));
     context.textAlign = 'center';
     context.textBaseline = 'top';
-    for (const { index, label } of timeTicks(series.starts, zone, most)) {
+    for (const { index, label } of timeTicks(drawing.series.starts, zone, most)) {
       const x = Math.round(left + (index / buckets) * width);
       const lines = label.split('\n');
       const half = Math.max(...lines.map((line) => context.measureText(line).width)) / 2;
@@ -225,9 +212,9 @@ export class Plot {
     }
   }
 
-  #drawStack(context: CanvasRenderingContext2D, area: Geometry): void {
-    const { series, found, annotations } = this.#content;
-    const shape = shapeOf(this.#content);
+  #drawData(context: CanvasRenderingContext2D, area: Geometry): void {
+    const { drawing, annotations } = this.#content;
+    const { series } = drawing;
     const { from, to } = this.#edges;
     const zoomed = area.width / (to - from);
     const now = Date.now();
@@ -237,9 +224,7 @@ export class Plot {
     context.rect(area.left, area.top, area.width, area.height);
     context.clip();
     const geometry = { ...area, left: area.left - from * zoomed, width: zoomed };
-    if ('layers' in shape)
-      drawStack(context, shape, geometry, this.#palette, { focus: this.#focus, partial, found });
-    else drawCurve(context, shape, geometry, this.#palette, this.#focus);
+    drawing.draw(context, geometry, this.#palette, { focus: this.#focus, partial });
     drawAnnotations(context, annotations, series, { geometry, palette: this.#palette });
     context.restore();
   }
@@ -278,42 +263,4 @@ function div(kind: string): HTMLElement {
   element.className = kind;
   element.hidden = true;
   return element;
-}
-
-/** Those for which there is room beside the axis. */
-const MOST_CHARACTERS = 6;
-
-/** What is drawn. */
-const shapeOf = ({ curve, stack }: PlotContent): Stack | Curve => curve?.stack ?? curve ?? stack;
-
-/** A round number of the axis: short where the curve's own text would be long. */
-function axisText(value: number, { text, unit }: Curve): string {
-  const rounded = Number(value.toPrecision(12));
-  const size = Math.abs(rounded);
-  const short = size >= 10_000 && size < 1e15 ? compact(rounded) : (unit === '' ? text : measured)(rounded);
-  return short.length + unit.length > MOST_CHARACTERS || unit === '' ? short : `${short} ${unit}`;
-}
-
-/** 0, 1, 10, 100 and so on. */
-function powers(max: number): number[] {
-  const all = [0];
-  for (let value = 1; value <= max; value *= 10) all.push(value);
-  return all;
-}
-
-/** Round numbers, no finer than wanted; 0: as fine as needed. */
-function multiples(
-  min: number,
-  max: number,
-  { most, finest }: { readonly most: number; readonly finest: number },
-): number[] {
-  const start = Math.max(finest, 10 ** (Math.floor(Math.log10((max - min) / most)) - 1));
-  let step = start;
-  for (let power = start; (max - min) / step > most; power *= 10)
-    step = [power, 2 * power, 5 * power, 10 * power].find((one) => (max - min) / one <= most) ?? 10 * power;
-  const first = Math.ceil(min / step);
-  return Array.from(
-    { length: Math.max(0, Math.floor(max / step) - first + 1) },
-    (_, i) => (first + i) * step,
-  );
 }

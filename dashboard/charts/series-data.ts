@@ -1,5 +1,6 @@
 /** The server's columns as the lines of a chart: which are shown, in which color, and how they stack. */
 import type { Series } from '../../src/api-types/answers.ts';
+import { clock, dayMonth, month, year } from '../format.ts';
 import { toWalls } from '../time-zone.ts';
 import { HIDDEN, type Mode, type Scale, type View } from '../url.ts';
 
@@ -133,6 +134,20 @@ export function comparedPlaces(
   const index = new Map(places(earlier).map((place, i) => [place, i]));
   // Months differ in length: a day may not exist in the other one.
   return bucket === '1mo' ? starts.map((_, i) => i) : places(starts).map((place) => index.get(place));
+}
+
+/** The series that {@link comparedName} was asked about last: a pointer that moves asks for the same again. */
+let last: { readonly series: Series; readonly places: readonly (number | undefined)[] } | null = null;
+
+/** When the bucket begins that a bucket is compared with. */
+export function comparedName(series: Series, index: number): string {
+  const { compared, bucket, timezone } = series;
+  if (compared?.interval == null) return 'Compared';
+  if (last?.series !== series) last = { series, places: comparedPlaces(series) ?? [] };
+  const start = compared.starts[last.places[index] ?? -1];
+  if (start === undefined) return 'Compared';
+  if (bucket === '1mo') return `${month(start, timezone)} ${year(start, timezone)}`;
+  return `${dayMonth(start, timezone)}${/[dw]$/.test(bucket) ? '' : ` ${clock(start, timezone)}`}`;
 }
 
 /** Aligns counts of the compared interval with the buckets at the same clock time. */

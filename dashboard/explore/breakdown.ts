@@ -2,7 +2,6 @@
 import type { VNode } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import type { DeclaredField, Series } from '../../src/api-types/answers.ts';
-import type { Curve } from '../charts/curve.ts';
 import { counted } from '../format.ts';
 import { html } from '../html.ts';
 import { pathKey, scalarPaths, useCatalog, useDeclaredFields } from '../known-fields.ts';
@@ -16,8 +15,6 @@ export interface BreakdownProps {
   readonly appId: string;
   readonly viewed: ViewAndChange;
   readonly series: Series;
-  /** What is shown in place of the counts; null: these are. */
-  readonly curve: Curve | null;
   /** Whether the series is of an earlier view. */
   readonly isOld: boolean;
   readonly scan: Scan;
@@ -36,15 +33,7 @@ export const fromRowsLabel = (rows: number): string => `From rows: ${counted(row
 /** No path is spelled so. */
 const PRODUCER = ':producer';
 
-export function Breakdown({
-  appId,
-  viewed,
-  series,
-  curve,
-  isOld,
-  scan,
-  onProducers,
-}: BreakdownProps): VNode | null {
+export function Breakdown({ appId, viewed, series, isOld, scan, onProducers }: BreakdownProps): VNode | null {
   const { view, change } = viewed;
   const [isNear, setNear] = useState(false);
   // After what the page is opened for: a menu that is open does not grow.
@@ -62,7 +51,7 @@ export function Breakdown({
     ...new Map([...scalarPaths(seen), ...single].map((path) => [pathKey(path), path])).values(),
   ].filter((path) => !known.has(pathKey(path)));
   // What the lines are, which may not be what was asked for.
-  const shown = (isOld || curve !== null ? view.by : series.by) ?? '';
+  const shown = (isOld || view.measure !== null ? view.by : series.by) ?? '';
   const pick = (event: Event): void => {
     const select = event.currentTarget as HTMLSelectElement; // The handler is on the select.
     if (select.value === PRODUCER) onProducers();
@@ -78,7 +67,7 @@ export function Breakdown({
     </select></label>
     ${
       view.by !== null &&
-      curve === null &&
+      view.measure === null &&
       (shown === '' || scan.notBy !== null) &&
       html`<p class="hint" role="status">${scan.notBy ?? `Not broken down by ${view.by} yet: it is not counted for these events, so these are read first.`}</p>
       ${scan.isStopped && !hasConditions(view) && html`<button class="button" onClick=${scan.goOn}>Read all of them</button>`}`

@@ -4,19 +4,11 @@ import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { Annotation, EventType, Series } from '../../src/api-types/answers.ts';
 import { MOST_BUCKETS, WIDTH_MINUTES, WIDTHS, type WidthName } from '../../src/base/widths.ts';
 import Chart, { chartName } from '../charts/chart.ts';
+import type { Drawing, LegendLine } from '../charts/drawing.ts';
 import type { Edges } from '../charts/gestures.ts';
-import { CurveRows, Legend } from '../charts/legend.ts';
-import {
-  countedPart,
-  isPartial,
-  type Line,
-  linesOf,
-  OTHER,
-  type Stack,
-  type Summary,
-  stackOf,
-  summaryOf,
-} from '../charts/series-data.ts';
+import { Legend } from '../charts/legend.ts';
+import { countedPart, isPartial, linesOf, OTHER, summaryOf } from '../charts/series-data.ts';
+import { stackDrawing } from '../charts/stack.ts';
 import { ChartTable } from '../charts/table.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { bucketName, count, counted, date, dateTime, spanText } from '../format.ts';
@@ -34,7 +26,6 @@ import { ByProducer } from './by-producer.ts';
 import { ChartMenu } from './chart-menu.ts';
 import { CountHint } from './count-hint.ts';
 import { CrossTable } from './cross-table.ts';
-import { CurveFigures, CurveLegend } from './curve-figures.ts';
 import { Explain } from './explain.ts';
 import { comparedText, Figures } from './figures.ts';
 import { MeasurePicker } from './measure-picker.ts';
@@ -113,16 +104,18 @@ function ChartBody({
     series: isRatio ? second.series : given.series,
     types,
   });
-  const { curve, state, note, missing } = measured;
-  const series = curve === null ? second.series : measured.series;
-  const found = curve === null ? scan.found : null;
-  const noted = note ?? (curve === null || isRatio ? second.note : null);
+  const { state, note, missing } = measured;
+  const isOfEvents = asked.view.measure === null;
+  const series = isOfEvents ? second.series : measured.series;
+  const found = isOfEvents ? scan.found : null;
+  const noted = note ?? (isOfEvents || isRatio ? second.note : null);
   const viewed = series.isScanned === true ? withoutRunning(asked) : asked;
   const { view } = viewed;
-  const { lines, stack, summary } = useMemo(
-    () => shownOf(series, view, curve === null ? view.mode : 'histogram', found === null),
-    [series, view.mode, curve === null, found === null, view.hidden.join('\n')],
+  const { counts, isEmpty } = useMemo(
+    () => countsOf(series, view, found?.counts ?? null),
+    [series, view.mode, found?.counts, view.hidden.join('\n')],
   );
+  const drawing = measured.drawing ?? counts;
   const toPeek = usePeek(series, onPeek);
   // Its own, not yet the view's while another zone's answer is on its way: labels and numbers belong together.
   const { timezone: zone } = series;
@@ -144,11 +137,11 @@ function ChartBody({
       ? html`<${MissingOffer} appId=${appId} view=${view} missing=${missing} types=${types} onDone=${onRetry} />`
       : null;
   const whole = wholeOf(viewed);
-  const { compared = null } = curve ?? series;
+  const { compared } = drawing;
   const comparedTo =
     compared === null ? '' : comparedText(view.compare, { timezone: series.timezone, compared });
   // What the lines are by, which may not be what was asked for.
-  const by = curve === null ? series.by : curve.by;
+  const { by } = drawing;
   const picking = pickingOf(view, by);
   const pick = (key: string, isExcluded: boolean): void => {
     if (key === OTHER) setListing(true);
@@ -157,32 +150,26 @@ function ChartBody({
     else change(picking.without(key));
   };
   const lineCount = useLineCount(appId, viewed, series);
-  const drawn = curve === null ? stack : curve.stack;
-  const isDotted =
-    drawn === null
-      ? curve !== null && curve.compared !== null && curve.lines.every(({ shown }) => !shown)
-      : drawn.ghost !== null;
   const { measure } = view;
   const isAccumulable = measure === null || (measure.kind === 'stat' && measure.stat === 'sum');
-  const title = chartName(series, stack, curve, zone) + (found === null ? '' : ', before the filter');
+  const title = chartName(drawing, zone) + (found === null ? '' : ', before the filter');
   const picked = view.at === null ? null : indexOf(series, view.at);
   // Where the view has picked some, or the chart is by something else, the number would be of others.
-  const numberOfLines =
-    picking.picked.length === 0 && (curve === null || by === series.by) ? lineCount : null;
+  const numberOfLines = picking.picked.length === 0 && by === series.by ? lineCount : null;
   return html`<div class="chart-layout">
     <div class="chart-head">
-      ${curve === null ? html`<${Figures} series=${series} summary=${summary} view=${view} found=${found} isRunning=${scan.isRunning} />` : html`<${CurveFigures} curve=${curve} comparedTo=${comparedTo} isLoading=${state === 'loading'} />`}
+      <${Figures} drawing=${drawing} comparedTo=${comparedTo} isLoading=${state === 'loading'} found=${found} isRunning=${scan.isRunning} />
       <div class="chart-controls">
         ${whole !== null && html`<button class="button" title="Compare with the rest of the range" onClick=${() => setExplaining(true)}>What changed?</button>`}
         <${MeasurePicker} appId=${appId} viewed=${viewed} types=${types} rows=${totalOf(series)} />
         <${Controls} viewed=${viewed} series=${series} isAccumulable=${isAccumulable} />
-        <${ChartMenu} name=${name} series=${series} stack=${stack} curve=${curve} viewed=${viewed} canvas=${canvas} onAnnotate=${mayChange ? () => setAnnotating(view.at) : null} onAlert=${() => setAlerting(true)} />
+        <${ChartMenu} name=${name} drawing=${drawing} viewed=${viewed} canvas=${canvas} onAnnotate=${mayChange ? () => setAnnotating(view.at) : null} onAlert=${() => setAlerting(true)} />
       </div>
     </div>
     <div class="chart-main">
       <div class="chart-place">
         <${Chart}
-          canvas=${canvas} series=${series} stack=${stack} curve=${curve} annotations=${shownMarks} zone=${zone} focus=${(curve?.lines ?? stack.layers).some(({ key, shown }) => shown && key === focus) ? focus : null} scale=${view.scale} picked=${picked} found=${found?.counts ?? null}
+          canvas=${canvas} drawing=${drawing} annotations=${shownMarks} zone=${zone} focus=${drawing.legend.some(({ key, shown }) => shown && key === focus) ? focus : null} scale=${view.scale} picked=${picked}
           onPoint=${toPeek}
           onPick=${(index: number) => {
             onPeek(null);
@@ -201,33 +188,29 @@ function ChartBody({
           onLeaveZoom=${() => view.back !== null && change({ range: view.back, back: null })}
         />
         ${state === 'unread' && html`<div class="nothing" role="status"><p><b>${note}</b></p><div class="row-actions">${offer}${!isRatio && html`<button class="button" onClick=${() => setCrossing(true)}>Read anyway</button>`}<button class="button" onClick=${() => change({ measure: null })}>Show numbers of events</button></div></div>`}
-        ${state !== 'unread' && summary.total === 0 && html`<${NothingHere} lastEventAt=${lastEventAt} view=${view} change=${change} />`}
+        ${state !== 'unread' && isEmpty && html`<${NothingHere} lastEventAt=${lastEventAt} view=${view} change=${change} />`}
       </div>
       <${AnnotationList} appId=${appId} annotations=${shownMarks} zone=${zone} mayChange=${mayChange} onDone=${annotations.reload} />
       ${noted !== null && state !== 'unread' && html`<p class="hint" role="status">${noted}</p>`}
       ${second.scan.isStopped && html`<p><button class="button" onClick=${second.scan.goOn}>Read all of them</button></p>`}
       ${state !== 'unread' && offer && html`<p>${offer}</p>`}
-      ${state !== 'unread' && view.by !== null && missing !== null && !curve?.lines.length && html`<p><button class="button" onClick=${() => setCrossing(true)}>Read the events by ${view.by}</button></p>`}
+      ${state !== 'unread' && view.by !== null && missing !== null && !drawing.isApart && html`<p><button class="button" onClick=${() => setCrossing(true)}>Read the events by ${view.by}</button></p>`}
       ${!isOld && view.width !== null && view.width !== series.bucket && html`<p class="hint" role="status">Bars per ${bucketName(view.width)} would be more than ${count(MOST_BUCKETS)}, or finer than counts are kept: shown per ${bucketName(series.bucket)}.</p>`}
-      <${Notes} series=${series} found=${found} zone=${zone} stack=${drawn} text=${curve?.text ?? count} dotted=${isDotted ? comparedTo : ''} />
+      <${Notes} drawing=${drawing} found=${found} zone=${zone} comparedTo=${comparedTo} />
       ${(found !== null || series.isScanned) && html`<${CountHint} appId=${appId} view=${view} types=${types} from=${series.interval.from} zone=${zone} isOwner=${isOwner} />`}
     </div>
     <div class="chart-side">
-      <${Breakdown} appId=${appId} viewed=${viewed} series=${series} curve=${curve} isOld=${isOld} scan=${scan} onProducers=${() => setProducing(true)} />
-      ${
-        curve === null
-          ? html`<${Legend} lines=${named(lines, series, types)} mode=${view.mode} comparedTo=${comparedTo} isUnfiltered=${found !== null} picked=${picking.picked} onPick=${pick} onToggle=${(key: string) => change(toggled(lines, key), true)} onFocus=${setFocus} />`
-          : html`<${CurveLegend} curve=${curve} rows=${html`<${CurveRows} curve=${curve} comparedTo=${comparedTo} picked=${picking.picked} onPick=${pick} onToggle=${(key: string) => change(toggled(curve.lines, key), true)} onFocus=${setFocus} />`} />`
-      }
-      ${(curve === null || curve.lines.length > 0) && html`<div class="row-actions"><button class="button quiet" onClick=${() => setListing(true)}>All${numberOfLines !== null && ` ${numberOfLines}`} ${by === null ? 'type' : 'value'}${numberOfLines === '1' ? '' : 's'} →</button>${view.measure?.kind !== 'ratio' && html`<button class="button quiet" onClick=${() => setCrossing(true)}>Table by fields…</button>`}</div>`}
+      <${Breakdown} appId=${appId} viewed=${viewed} series=${series} isOld=${isOld} scan=${scan} onProducers=${() => setProducing(true)} />
+      <${Legend} drawing=${{ ...drawing, legend: named(drawing.legend, series, types) }} comparedTo=${comparedTo} isUnfiltered=${found !== null} picked=${picking.picked} onPick=${pick} onToggle=${(key: string) => change(toggled(drawing.legend, key), true)} onFocus=${setFocus} />
+      ${drawing.isApart && html`<div class="row-actions"><button class="button quiet" onClick=${() => setListing(true)}>All${numberOfLines !== null && ` ${numberOfLines}`} ${by === null ? 'type' : 'value'}${numberOfLines === '1' ? '' : 's'} →</button>${view.measure?.kind !== 'ratio' && html`<button class="button quiet" onClick=${() => setCrossing(true)}>Table by fields…</button>`}</div>`}
     </div>
     ${crossing && html`<${CrossTable} appId=${appId} viewed=${viewed} offer=${offer} onClose=${() => setCrossing(false)} />`}
     ${producing && html`<${ByProducer} appId=${appId} viewed=${viewed} onClose=${() => setProducing(false)} />`}
     ${listing && html`<${AllLines} appId=${appId} viewed=${viewed} scan=${scan} second=${second.scan} by=${by} picked=${picking.picked} without=${picking.with} onPick=${pick} onClose=${() => setListing(false)} />`}
     ${explaining && whole !== null && html`<${Explain} appId=${appId} viewed=${viewed} part=${view.at ?? viewed.span} whole=${whole} onClose=${() => setExplaining(false)} />`}
     ${annotating !== false && html`<${NewAnnotation} appId=${appId} picked=${annotating} zone=${view.zone} onDone=${annotations.reload} onClose=${() => setAnnotating(false)} />`}
-    ${alerting && html`<${ChartAlert} appId=${appId} view=${view} types=${types} series=${series} curve=${curve} stack=${stack} onDone=${annotations.reload} onClose=${() => setAlerting(false)} />`}
-    ${view.table && html`<${ChartTable} key=${rangeText(view.range)} name=${title} series=${series} stack=${stack} curve=${curve} zone=${zone} />`}
+    ${alerting && html`<${ChartAlert} appId=${appId} view=${view} types=${types} drawing=${drawing} onDone=${annotations.reload} onClose=${() => setAlerting(false)} />`}
+    ${view.table && html`<${ChartTable} key=${rangeText(view.range)} name=${title} drawing=${drawing} zone=${zone} />`}
   </div>`;
 }
 
@@ -241,27 +224,28 @@ function wholeOf({ view, span }: ViewAndChange): Span | null {
   return isPart && ((whole.from ?? -Infinity) < from || whole.to > span.to) ? whole : null;
 }
 
-interface Shown {
-  readonly lines: Line[];
-  readonly stack: Stack;
-  readonly summary: Summary;
-}
-
-/** @param isCompared whether what is compared with is drawn: events that a filter leaves out would be compared with others */
-function shownOf(series: Series, view: View, mode: Mode, isCompared: boolean): Shown {
-  const lines = linesOf(isCompared ? series : { ...series, compared: null }, view);
-  return { lines, stack: stackOf(lines, mode), summary: summaryOf(lines, series.starts.length) };
+/** The numbers of events, and whether there are any. @param found where a filter leaves events out, they are not compared: it would be with others */
+function countsOf(
+  series: Series,
+  view: View,
+  found: readonly number[] | null,
+): { readonly counts: Drawing; readonly isEmpty: boolean } {
+  const lines = linesOf(found === null ? series : { ...series, compared: null }, view);
+  return {
+    counts: stackDrawing(series, lines, view.mode, found),
+    isEmpty: summaryOf(lines, 0).total === 0,
+  };
 }
 
 /** The only type that is hidden has its name. */
-function named(lines: readonly Line[], { hidden }: Series, types: readonly EventType[]): Line[] {
+function named(lines: readonly LegendLine[], { hidden }: Series, types: readonly EventType[]): LegendLine[] {
   const [only, second] = hidden?.typeIds ?? [];
   const name = second === undefined && types.find(({ typeId }) => typeId === only)?.name;
   return lines.map((line) => (line.key === HIDDEN && name ? { ...line, name: `${name} (hidden)` } : line));
 }
 
 /** What draws a line or leaves it out; the last one cannot be left out. */
-function toggled(lines: readonly Pick<Line, 'key' | 'shown'>[], key: string): Pick<View, 'hidden'> {
+function toggled(lines: readonly LegendLine[], key: string): Pick<View, 'hidden'> {
   const shown = lines.filter((line) => line.shown).map((line) => line.key);
   const next = shown.includes(key) ? shown.filter((other) => other !== key) : [...shown, key];
   const hidden = lines.map((line) => line.key).filter((other) => next.includes(other) === (other === HIDDEN));
@@ -349,23 +333,20 @@ function Controls({ viewed: { view, change }, series, isAccumulable }: ControlsP
 }
 
 interface NotesProps {
-  readonly series: Series;
+  readonly drawing: Drawing;
   readonly found: Found | null;
   readonly zone: string;
-  /** What is drawn; null: lines are. */
-  readonly stack: Stack | null;
-  readonly text: (value: number) => string;
-  /** What the dotted line is; empty: there is none. */
-  readonly dotted: string;
+  readonly comparedTo: string;
 }
 
 /** Notes about the chart's data that are not obvious. */
-function Notes({ series, found, zone, stack, text, dotted }: NotesProps): VNode {
+function Notes({ drawing, found, zone, comparedTo }: NotesProps): VNode {
+  const { series, stack, text, isDotted } = drawing;
   const { countsOnlyBefore, interval, starts } = series;
   const mode = stack?.mode;
   const hasParts = [0, starts.length - 1].some((index) => isPartial(series, index, Date.now()));
   const key = [
-    dotted !== '' && `Dotted line: ${dotted}.`,
+    isDotted && `Dotted line: ${comparedTo}.`,
     mode === 'histogram' && hasParts && 'Striped bars are incomplete.',
   ].filter(Boolean);
   return html`${key.length > 0 && html`<p class="hint">${key.join(' ')}</p>`}

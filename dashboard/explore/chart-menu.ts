@@ -1,8 +1,7 @@
 /** The chart's menu: comparison, axis, time zone, downloads, a link, the table. */
 import type { RefObject, VNode } from 'preact';
 import type { Series } from '../../src/api-types/answers.ts';
-import type { Curve } from '../charts/curve.ts';
-import type { Stack } from '../charts/series-data.ts';
+import type { Drawing } from '../charts/drawing.ts';
 import { chartCsv } from '../charts/table.ts';
 import { CopyButton } from '../components/copy.ts';
 import { Popover } from '../components/popover.ts';
@@ -16,9 +15,7 @@ import { chartPicture, fileName, save } from './files.ts';
 export interface ChartMenuProps {
   /** The app's name. */
   readonly name: string;
-  readonly series: Series;
-  readonly stack: Stack;
-  readonly curve: Curve | null;
+  readonly drawing: Drawing;
   readonly viewed: ViewAndChange;
   /** What the chart is drawn on. */
   readonly canvas: RefObject<HTMLCanvasElement | null>;
@@ -41,28 +38,19 @@ const SCALES: readonly (readonly [Scale, string])[] = [
   ['clipped', 'Cut off high bars'],
 ];
 
-export function ChartMenu({
-  name,
-  series,
-  stack,
-  curve,
-  viewed,
-  canvas,
-  onAnnotate,
-  onAlert,
-}: ChartMenuProps): VNode {
+export function ChartMenu({ name, drawing, viewed, canvas, onAnnotate, onAlert }: ChartMenuProps): VNode {
   const { view, change } = viewed;
   const isMoving = view.range.kind !== 'between';
-  const file = (kind: string): string => fileName(name, series, kind);
+  const file = (kind: string): string => fileName(name, drawing.series, kind);
   return html`<${Popover} atEnd icon="options" label="Chart options" text="Options">
     ${(close: () => void) => html`<div class="options">
       <${Choice} label="Compare with" value=${view.compare} options=${COMPARES} onPick=${(compare: Compare) => change({ compare })} />
-      ${curve === null && html`<${Choice} label="Vertical axis" value=${view.scale} options=${SCALES} onPick=${(scale: Scale) => change({ scale })} />`}
+      ${drawing.hasScales && html`<${Choice} label="Vertical axis" value=${view.scale} options=${SCALES} onPick=${(scale: Scale) => change({ scale })} />`}
       <label>Time zone<${ZoneSelect} zone=${view.zone} onPick=${(zone: string) => change({ zone })} /></label>
       <div class="row-actions">
         <button class="button" aria-expanded=${view.table} onClick=${() => change({ table: !view.table })}>${view.table ? 'Hide the table' : 'Show as a table'}</button>
         <${CopyButton} text=${() => location.href} label=${isMoving ? 'Copy a link to this view; its range moves on with time' : 'Copy a link to what is shown'}>Copy link<//>
-        ${isMoving && html`<${CopyButton} text=${() => datedLink(viewed, series)} label="Copy a link that shows these dates whenever it is opened">Copy link with these dates<//>`}
+        ${isMoving && html`<${CopyButton} text=${() => datedLink(viewed, drawing.series)} label="Copy a link that shows these dates whenever it is opened">Copy link with these dates<//>`}
         ${
           onAnnotate !== null &&
           html`<button class="button" onClick=${() => {
@@ -76,9 +64,9 @@ export function ChartMenu({
         }
       </div>
       <div class="row-actions">
-        <button class="button" onClick=${() => save(file('csv'), new Blob([chartCsv(series, stack, curve)], { type: 'text/csv' }))}>Counts as CSV</button>
+        <button class="button" onClick=${() => save(file('csv'), new Blob([chartCsv(drawing)], { type: 'text/csv' }))}>Counts as CSV</button>
         <button class="button" onClick=${async () => {
-          const picture = await chartPicture(name, series, stack, curve, canvas.current);
+          const picture = await chartPicture(name, drawing, canvas.current);
           if (picture !== null) save(file('png'), picture);
         }}>Picture (PNG)</button>
         <button class="button" onClick=${() => print()}>Print</button>

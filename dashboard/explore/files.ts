@@ -1,10 +1,8 @@
 /** Downloads that the browser builds from what is shown. */
 import type { Series } from '../../src/api-types/answers.ts';
-import type { Curve } from '../charts/curve.ts';
-import type { Palette } from '../charts/drawing.ts';
+import type { Drawing, Palette } from '../charts/drawing.ts';
 import { readPalette } from '../charts/palette.ts';
-import type { Stack } from '../charts/series-data.ts';
-import { count, spanText } from '../format.ts';
+import { spanText } from '../format.ts';
 import { toWall } from '../time-zone.ts';
 
 /** `web-shop-2026-11-20t14-00-2026-11-21t14-00.csv`, by the clock of the page. */
@@ -30,15 +28,13 @@ const PADDING = 16;
 /** The chart as it is drawn now, with its title and its legend; null where there is none. */
 export async function chartPicture(
   name: string,
-  series: Series,
-  stack: Stack,
-  curve: Curve | null,
+  { series, ...drawing }: Drawing,
   drawn: HTMLCanvasElement | null,
 ): Promise<Blob | null> {
   if (drawn === null) return null;
   const ratio = devicePixelRatio;
   const palette = readPalette(document.body);
-  const rows = legendOf(stack, curve, palette);
+  const rows = legendOf(drawing, palette);
   const canvas = document.createElement('canvas');
   canvas.width = drawn.width + 2 * PADDING * ratio;
   canvas.height = drawn.height + (HEAD + rows.length * LINE + 2 * PADDING) * ratio;
@@ -72,13 +68,15 @@ interface LegendRow {
   readonly text: string;
 }
 
-function legendOf({ layers }: Stack, curve: Curve | null, palette: Palette): LegendRow[] {
-  if (curve !== null) {
-    const overall = curve.overall === null ? '' : `   ${curve.text(curve.overall)}`;
-    return [{ color: palette.found, text: curve.name + overall }];
-  }
-  return layers.map(({ color, name, total }) => ({
-    color: palette.layers[color] ?? palette.text,
-    text: `${name}   ${count(total)}`,
+function legendOf(
+  { name, overall, text, legend }: Omit<Drawing, 'series'>,
+  { layers, found, text: other }: Palette,
+): LegendRow[] {
+  const lines = legend.filter(({ shown }) => shown);
+  if (lines.length === 0)
+    return [{ color: found, text: name + (overall === null ? '' : `   ${text(overall)}`) }];
+  return lines.map((line) => ({
+    color: layers[line.color] ?? other,
+    text: `${line.name}   ${line.exact ?? line.value}`,
   }));
 }

@@ -1,7 +1,8 @@
-/** The line of a measure, computed from the answers that it needs. */
+/** What is drawn of a measure, computed from the answers that it needs. */
 import { useRef } from 'preact/hooks';
 import type { EventType, MeasureStat, NumberStats, Series } from '../../src/api-types/answers.ts';
-import { type Curve, emptyCurve, ratioCurve, statCurve } from '../charts/curve.ts';
+import { curveDrawing, emptyCurve, ratioCurve, statCurve } from '../charts/curve.ts';
+import type { Drawing } from '../charts/drawing.ts';
 import { average, counted } from '../format.ts';
 import { isQuantile, type Measure, measureLabel, partText } from '../measure.ts';
 import { comparedSpan, rangeText } from '../range.ts';
@@ -23,7 +24,7 @@ export interface Measured {
   /** The counts that the line goes with. */
   readonly series: Series;
   /** Null: the numbers of events are asked for. */
-  readonly curve: Curve | null;
+  readonly drawing: Drawing | null;
   /** `unread`: its numbers cannot be had, and the note says why. */
   readonly state: 'shown' | 'loading' | 'unread';
   /** A note about the line, or why there is none. */
@@ -45,7 +46,7 @@ export function useMeasured(options: MeasuredOptions): Measured {
   const parts = useParts(options);
   const numbers = useNumbers(options);
   const last = useRef<(Measured & { readonly meaning: string }) | null>(null);
-  if (measure === null) return { series, curve: null, state: 'shown', note: null, missing: null };
+  if (measure === null) return { series, drawing: null, state: 'shown', note: null, missing: null };
   const meaning = [meaningOf(viewed.view), JSON.stringify(measure)].join(' ');
   const made =
     measure.kind === 'ratio' ? ratioOf(options, measure, parts) : statOf(options, measure, numbers);
@@ -55,9 +56,12 @@ export function useMeasured(options: MeasuredOptions): Measured {
   }
   // While one of two answers is on its way, the line and the counts that belong together stay.
   if (last.current?.meaning === meaning) return last.current;
-  const curve = emptyCurve(series, nameOf(options, measure), viewed.view.by);
-  return { series, curve, state: 'loading', note: null, missing: null };
+  return { series, drawing: emptyDrawing(options, measure), state: 'loading', note: null, missing: null };
 }
+
+/** A measure whose numbers are on their way, or cannot be read. */
+const emptyDrawing = (options: MeasuredOptions, measure: Measure): Drawing =>
+  curveDrawing(options.series, emptyCurve(options.series, nameOf(options, measure), options.viewed.view.by));
 
 /** What a measure is called, with its parts. */
 function nameOf(options: MeasuredOptions, measure: Measure): string {
@@ -167,7 +171,7 @@ function ratioOf(
   const { series, viewed } = options;
   const { view } = viewed;
   const unread = (why: string): Made => ({
-    ...{ curve: emptyCurve(series, nameOf(options, measure), null), state: 'unread', missing: null },
+    ...{ drawing: emptyDrawing(options, measure), state: 'unread', missing: null },
     note: `The ratio is not shown: ${why}`,
   });
   if (problem !== null) return unread(problem.details);
@@ -176,7 +180,7 @@ function ratioOf(
   if (hasFilter && data.isFiltered !== true)
     return unread('it needs exact counts, and conditions on fields that are not counted are searched for.');
   const curve = ratioCurve(series, data, asksForHidden(view), namesOf(options, measure));
-  return { curve, state: 'shown', note: null, missing: null };
+  return { drawing: curveDrawing(series, curve), state: 'shown', note: null, missing: null };
 }
 
 /** @returns null while it loads */
@@ -188,7 +192,6 @@ function statOf(
   const { series, viewed } = options;
   const { view } = viewed;
   const { of, stat } = measure;
-  const name = nameOf(options, measure);
   if (shown.problem !== null) {
     const { details, declare } = shown.problem;
     // The details of a refusal that names the parameter are about the address.
@@ -197,20 +200,20 @@ function statOf(
       : firstSentence(details);
     const missing = missingOf(view, { of, stat }, declare !== null);
     const note = `${of} is not shown: ${why.replace(/\.$/, '')}.`;
-    return { curve: emptyCurve(series, name, view.by), state: 'unread', note, missing };
+    return { drawing: emptyDrawing(options, measure), state: 'unread', note, missing };
   }
   const { data } = shown;
   if (data === undefined || shown.isStale || !hasSameBuckets(series, data)) return null;
   // What is compared with may be from before the field was counted: then there is nothing to compare with.
   const before = isCompared && earlier.problem === null ? earlier : null;
   if (before !== null && (before.data === undefined || before.isStale)) return null;
+  const curve = statCurve(series, data, before?.data ?? null, {
+    ...{ stat, name: nameOf(options, measure), mode: view.mode },
+    ...{ by: view.by, hidden: view.hidden },
+  });
   return {
     state: 'shown',
-    curve: statCurve(series, data, before?.data ?? null, {
-      ...{ stat, name, mode: view.mode },
-      by: view.by,
-      hidden: view.hidden,
-    }),
+    drawing: curveDrawing(series, curve),
     note: statNote(view, stat, data),
     missing: data.notBy && missingOf(view, { of, stat }, data.notBy.declare !== null),
   };

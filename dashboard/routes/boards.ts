@@ -16,8 +16,10 @@ import { useAddress } from '../address.ts';
 import { call } from '../api.ts';
 import type { TabProps } from '../app-tab.ts';
 import Chart from '../charts/chart.ts';
-import { type Curve, ratioCurve, statCurve } from '../charts/curve.ts';
-import { countedPart, linesOf, type Stack, stackOf, summaryOf, totalOf } from '../charts/series-data.ts';
+import { curveDrawing, ratioCurve, statCurve } from '../charts/curve.ts';
+import type { Drawing, LegendLine } from '../charts/drawing.ts';
+import { countedPart, linesOf } from '../charts/series-data.ts';
+import { stackDrawing } from '../charts/stack.ts';
 import { Confirm, FormDialog } from '../components/confirm.ts';
 import { WeeklyMail } from '../components/digest.ts';
 import { Field } from '../components/field.ts';
@@ -29,7 +31,7 @@ import { Waiting } from '../components/waiting.ts';
 import { marksOf } from '../explore/annotations.ts';
 import { datesOf } from '../explore/figures.ts';
 import { typedConditionsPath } from '../filter-text.ts';
-import { changeText, count, rangeName } from '../format.ts';
+import { changeText, rangeName } from '../format.ts';
 import { html } from '../html.ts';
 import { useLive } from '../live.ts';
 import { measureLabel } from '../measure.ts';
@@ -305,65 +307,56 @@ function BoardTile({ chart, data, zone, onZoom, onLeaveZoom }: TileProps): VNode
   const canvas = useRef<HTMLCanvasElement>(null);
   const { series, problem, range } = chart;
   const own = useMemo(() => parseView(chart.search, zone), [chart.search, zone]);
-  const drawn = useMemo(() => {
+  const shown = useMemo(() => {
     if (series === null) return null;
-    const lines = linesOf(series, own);
-    const curve = curveOf(chart, series, own);
     return {
-      stack: stackOf(lines, curve === null ? own.mode : 'histogram'),
-      summary: summaryOf(lines, series.starts.length),
-      curve,
+      drawing: measuredIn(chart, series, own) ?? stackDrawing(series, linesOf(series, own), own.mode),
       marks: data === undefined ? [] : marksOf(data.annotations, data.marks, series.end),
     };
   }, [chart, own, data]);
-  if (series === null || drawn === null)
+  if (series === null || shown === null)
     return html`<p class="hint" role="status">${problem ?? 'There is nothing to show.'}</p>`;
-  const { stack, summary, curve, marks } = drawn;
-  const { total, compared } = summary;
-  return html`<p class="board-figure">${curve === null ? html`<b>${count(total)}</b>${compared !== null && html` <small title=${`${count(compared)} then`}>${changeText(total, compared)} vs ${series.compared && datesOf(series.compared, series.timezone)}</small>`}` : html`<b>${curve.overall === null ? '–' : curve.text(curve.overall)}</b> <small>${curve.name}</small>`}</p>
+  const { drawing, marks } = shown;
+  const { label, overall, before, text } = drawing;
+  return html`<p class="board-figure"><b>${overall === null ? '–' : text(overall)}</b>${
+    label === null
+      ? before !== null &&
+        html` <small title=${`${text(before)} then`}>${changeText(overall ?? 0, before)} vs ${series.compared && datesOf(series.compared, series.timezone)}</small>`
+      : html` <small>${label}</small>`
+  }</p>
     ${range !== null && html`<p class="hint">${rangeName(range, series.timezone)}</p>`}
     ${problem !== null && html`<p class="hint" role="status">${problem}</p>`}
-    <${Chart} canvas=${canvas} series=${series} stack=${stack} curve=${curve} annotations=${marks} zone=${series.timezone} focus=${null} scale=${own.scale} picked=${null} found=${null} onPoint=${nothing} onPick=${nothing} onMoved=${nothing} onAnnotate=${null} onLeaveZoom=${onLeaveZoom}
+    <${Chart} canvas=${canvas} drawing=${drawing} annotations=${marks} zone=${series.timezone} focus=${null} scale=${own.scale} picked=${null} onPoint=${nothing} onPick=${nothing} onMoved=${nothing} onAnnotate=${null} onLeaveZoom=${onLeaveZoom}
       onZoom=${(first: number, last: number) => onZoom(countedPart(series, first).from, countedPart(series, last).to)} />
-    <${TileLegend} stack=${stack} curve=${curve} />`;
+    <${TileLegend} lines=${drawing.legend.filter((line) => line.shown)} />`;
 }
 
 /** The names of the colors: the first lines, and how many more there are. */
-function TileLegend({ stack, curve }: { readonly stack: Stack; readonly curve: Curve | null }): VNode | null {
-  const rows =
-    curve === null
-      ? stack.layers.map((line) => ({ ...line, value: count(totalOf(line, stack.mode)) }))
-      : curve.lines
-          .filter(({ shown }) => shown)
-          .map((line) => ({ ...line, value: line.overall === null ? '–' : curve.text(line.overall) }));
-  if (rows.length < 2) return null;
-  const more = rows.length - NAMED_LINES;
+function TileLegend({ lines }: { readonly lines: readonly LegendLine[] }): VNode | null {
+  if (lines.length < 2) return null;
+  const more = lines.length - NAMED_LINES;
   return html`<ul class="board-legend">
-    ${rows.slice(0, NAMED_LINES).map(({ key, name, color, value }) => html`<li key=${key} title=${name}><i class=${`swatch c${color}`}></i><span>${name}</span> <strong>${value}</strong></li>`)}
+    ${lines.slice(0, NAMED_LINES).map(({ key, name, color, value, exact }) => html`<li key=${key} title=${name}><i class=${`swatch c${color}`}></i><span>${name}</span> <strong>${exact ?? value}</strong></li>`)}
     ${more > 0 && html`<li class="muted">and ${more} more</li>`}
   </ul>`;
 }
 
 /** What a view draws in place of numbers of events; null: these. */
-function curveOf(
+function measuredIn(
   { part, partType, numbers }: BoardChart,
   series: Series,
   { measure, by, hidden, mode, ...view }: View,
-): Curve | null {
+): Drawing | null {
   if (measure?.kind === 'ratio' && part !== null) {
     const asked = measure.part;
     const name = 'type' in asked ? (partType ?? asked.type) : asked.filter;
-    return ratioCurve(series, part, asksForHidden({ ...view, hidden }), {
-      part: name,
-      whole: wholeOf(series),
-    });
+    const names = { part: name, whole: wholeOf(series) };
+    return curveDrawing(series, ratioCurve(series, part, asksForHidden({ ...view, hidden }), names));
   }
   if (measure?.kind !== 'stat' || numbers === null) return null;
   const { stat, of } = measure;
-  return statCurve(series, numbers, null, {
-    ...{ stat, by, hidden, mode },
-    name: `${measureLabel(stat)} of ${of}`,
-  });
+  const name = `${measureLabel(stat)} of ${of}`;
+  return curveDrawing(series, statCurve(series, numbers, null, { stat, by, hidden, mode, name }));
 }
 
 /** What a ratio is of, as far as its counts say so. */

@@ -1,15 +1,8 @@
 /** A new alert, with what it would have done in the last 30 days. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import type {
-  AlertTrial,
-  EventType,
-  NewWebhookAnswer,
-  Series,
-  WebhookList,
-} from '../../../src/api-types/answers.ts';
-import type { Curve } from '../../charts/curve.ts';
-import type { Stack } from '../../charts/series-data.ts';
+import type { AlertTrial, EventType, NewWebhookAnswer, WebhookList } from '../../../src/api-types/answers.ts';
+import type { Drawing } from '../../charts/drawing.ts';
 import { FormDialog } from '../../components/confirm.ts';
 import { Field, linesOf, Select } from '../../components/field.ts';
 import { Waiting } from '../../components/waiting.ts';
@@ -57,26 +50,19 @@ export interface ChartAlertProps {
   readonly appId: string;
   readonly view: View;
   readonly types: readonly EventType[];
-  readonly series: Series;
-  readonly stack: Stack;
-  readonly curve: Curve | null;
+  readonly drawing: Drawing;
   readonly onDone: () => void;
   readonly onClose: () => void;
 }
 
-/** What each bucket adds, however it is drawn. */
-const barsOf = ({ mode, total }: Stack): Float64Array =>
-  mode === 'histogram' ? total : total.map((value, i) => value - (total[i - 1] ?? value));
-
 /** A new alert about what a chart shows, with its buckets as windows: it fires above the highest one. */
 export function ChartAlert(props: ChartAlertProps): VNode {
-  const { appId, view, types, series, stack, curve, ...handlers } = props;
+  const { appId, view, types, drawing, ...handlers } = props;
   const { measure, by } = view;
+  const { bucket } = drawing.series;
   const part = measure?.kind === 'ratio' ? measure.part : { filter: view.filters[0] ?? '' };
   const nameOf = (id = ''): string => types.find(({ typeId }) => typeId === id)?.name ?? '';
   const chosen = nameOf(chosenTypes(view)[0]);
-  const drawn = curve === null ? stack : curve.stack;
-  const values = drawn === null ? (curve?.values ?? []).map(Number) : barsOf(drawn);
   const draft = {
     of: measure === null ? 'count' : measure.kind === 'ratio' ? 'ratio' : measure.stat,
     field: measure?.kind === 'stat' ? measure.of : '',
@@ -84,8 +70,8 @@ export function ChartAlert(props: ChartAlertProps): VNode {
     to: chosen,
     filter: 'filter' in part ? part.filter : '',
     by: view.filters.length === 0 ? (by ?? '') : '',
-    window: /^[1-7]?\d?[mhd]$/.test(series.bucket) ? series.bucket : '1d',
-    threshold: String(Number(Math.max(0, ...values).toPrecision(3))),
+    window: /^[1-7]?\d?[mhd]$/.test(bucket) ? bucket : '1d',
+    threshold: String(Number(drawing.highest.toPrecision(3))),
   };
   return html`<${NewAlert} path=${`/api/apps/${appId}`} draft=${draft} ...${handlers} />`;
 }
