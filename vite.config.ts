@@ -218,7 +218,7 @@ export default defineConfig({
     terserOptions: {
       ecma: 2020,
       module: true,
-      compress: { passes: 3, unsafe_arrows: true, pure_getters: true },
+      compress: { passes: 3, unsafe_arrows: true, pure_getters: true, sequences: false },
       format: { comments: false },
     },
     // The one page that comes later asks for all its parts itself.

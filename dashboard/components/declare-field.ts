@@ -35,6 +35,7 @@ export function DeclareField(props: DeclareFieldProps): VNode {
   const seen = useCatalog(appId).data?.fields ?? [];
   const declared = useDeclaredFields(appId).data;
   const [typed, setTyped] = useState(path);
+  const [chosen, setChosen] = useState<FieldKind | null>(null);
   const names = new Set(data?.types.map(({ name }) => name) ?? []);
   if (typeName !== null) names.add(typeName);
   // A name may be any text: it goes with a mark that "all types" does not have.
@@ -56,11 +57,14 @@ export function DeclareField(props: DeclareFieldProps): VNode {
   });
   return html`<${FormDialog} title="Add a counted field" submit="Count the field" path=${declaredPath(appId)} body=${bodyOf} said="The field is being counted" onDone=${onDone} onClose=${onClose}>
       <${Field} label="Path" name="path" maxlength="1000" defaultValue=${path} placeholder="order.country" hint="Names with dots between them. An array needs none." onChange=${(event: Event) => setTyped((event.currentTarget as HTMLInputElement).value)} />
-      <${Select} key=${proposed} label="Count" name="kind" options=${KINDS} chosen=${proposed} hint="Values: exact filters and charts. Numbers: sums, averages, percentiles. Different values: how many, such as customers." />
-      <${Field} label="By the values of (optional)" name="by" required=${false} maxlength="1000" defaultValue=${by ?? ''} placeholder="plan" hint="Such as revenue by country." />
+      <${Select} key=${proposed} label="Count" name="kind" options=${KINDS} chosen=${proposed} onChosen=${setChosen} hint="Values: exact filters and charts. Numbers: sums, averages, percentiles. Different values: how many, such as customers." />
+      <${Field} label="By the values of (optional)" name="by" required=${false} maxlength="1000" defaultValue=${by ?? ''} placeholder="plan" />
       <${Select} key=${names.size} label="Of" name="type" options=${options} chosen=${typeName === null ? '' : `=${typeName}`} hint="Counts of one type answer filters on that type alone." />
-      <${Field} label="Unit of its numbers (optional)" name="unit" required=${false} maxlength="12" placeholder="€, ms, MB" />
-      <${Field} label="Decimals (optional)" name="decimals" type="number" required=${false} min="0" max="6" />
+      ${
+        (chosen ?? proposed) === 'number' &&
+        html`<${Field} label="Unit (optional)" name="unit" required=${false} maxlength="12" placeholder="€, ms, MB" />
+      <${Field} label="Decimals (optional)" name="decimals" type="number" required=${false} min="0" max="6" />`
+      }
       <label class="check"><input type="checkbox" name="backfill" defaultChecked /><span>Count earlier events too: ${count(events)} are read once, in the background</span></label>
       ${declared && html`<p class="hint">The app uses ${count(declared.fields.length)} of ${count(declared.most)} declarations.</p>`}
   <//>`;

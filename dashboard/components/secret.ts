@@ -21,7 +21,7 @@ export interface SecretProps {
 export function Secret({ title, text, of, again, children, onClose }: SecretProps): VNode {
   const once = again === undefined;
   return html`<${Dialog} locked=${once} title=${title} onClose=${onClose}>
-    <${Callout} tone="note">${text === null ? 'It cannot be shown: it was sealed under another SECRET of the server. It still works.' : once ? 'It is shown only once: copy it before you close this dialog.' : again}<//>
+    ${once ? html`<${Callout} tone="note">It is shown only once: copy it before you close this dialog.<//>` : html`<p class="hint">${text === null ? 'It cannot be shown: it was sealed under another SECRET of the server. It still works.' : again}</p>`}
     ${text !== null && html`<${Copyable} text=${text} label=${`Copy the ${of}`} />`}
     ${children}
     <div class="form-actions"><button class="button primary" data-first onClick=${onClose}>${once ? 'I have copied it' : 'Close'}</button></div>

@@ -28,6 +28,7 @@ import { CountHint } from './count-hint.ts';
 import { CrossTable } from './cross-table.ts';
 import { Explain } from './explain.ts';
 import { comparedText, Figures } from './figures.ts';
+import { LongerRanges } from './longer-ranges.ts';
 import { MeasurePicker } from './measure-picker.ts';
 import { fromRows, useMeasured } from './measured.ts';
 import { MissingOffer } from './missing.ts';
@@ -188,7 +189,7 @@ function ChartBody({
           onLeaveZoom=${() => view.back !== null && change({ range: view.back, back: null })}
         />
         ${state === 'unread' && html`<div class="nothing" role="status"><p><b>${note}</b></p><div class="row-actions">${offer}${!isRatio && html`<button class="button" onClick=${() => setCrossing(true)}>Read anyway</button>`}<button class="button" onClick=${() => change({ measure: null })}>Show numbers of events</button></div></div>`}
-        ${state !== 'unread' && isEmpty && html`<${NothingHere} lastEventAt=${lastEventAt} view=${view} change=${change} />`}
+        ${state !== 'unread' && isEmpty && html`<${NothingHere} lastEventAt=${lastEventAt} viewed=${viewed} />`}
       </div>
       <${AnnotationList} appId=${appId} annotations=${shownMarks} zone=${zone} mayChange=${mayChange} onDone=${annotations.reload} />
       ${noted !== null && state !== 'unread' && html`<p class="hint" role="status">${noted}</p>`}
@@ -368,19 +369,20 @@ function foundText({ total, until }: Found, from: number, zone: string, mode?: M
 
 interface NothingProps {
   readonly lastEventAt: string | null;
-  readonly view: View;
-  readonly change: ViewAndChange['change'];
+  readonly viewed: ViewAndChange;
 }
 
-function NothingHere({ lastEventAt, view, change }: NothingProps): VNode {
+function NothingHere({ lastEventAt, viewed }: NothingProps): VNode {
+  const { view, change } = viewed;
   const last = lastEventAt === null ? null : Date.parse(lastEventAt);
   return html`<div class="nothing">
     <p><b>${hasConditions(view) ? 'No events of this range meet the filter' : 'No events in this range'}</b></p>
     ${view.types.length > 0 && html`<button class="button" onClick=${() => change({ types: [] })}>Show all types</button>`}
     ${
-      last !== null &&
-      !hasConditions(view) &&
-      html`<button class="button" onClick=${() => change({ range: { kind: 'between', from: last - 12 * HOUR, to: last + 12 * HOUR }, back: null })}>Go to the last event</button>`
+      hasConditions(view)
+        ? html`<${LongerRanges} ...${viewed} />`
+        : last !== null &&
+          html`<button class="button" onClick=${() => change({ range: { kind: 'between', from: last - 12 * HOUR, to: last + 12 * HOUR }, back: null })}>Go to the last event</button>`
     }
   </div>`;
 }
@@ -388,7 +390,7 @@ function NothingHere({ lastEventAt, view, change }: NothingProps): VNode {
 /** As large as the chart, so that nothing moves when it appears. */
 function ChartSkeleton(): VNode {
   return html`<div class="chart-layout" role="status" aria-label="Loading the chart">
-    <div class="chart-head"><div class="figures-row skeleton"><span></span><span></span></div></div>
+    <div class="chart-head"><div class="figures-row skeleton"><span></span><span></span></div><div class="chart-controls skeleton"><span></span></div></div>
     <div class="chart-main">
       <div class="chart-place skeleton"><span class="chart-block"></span></div>
     </div>

@@ -12,12 +12,12 @@ import { ProblemBox } from '../components/problem.ts';
 import { Skeleton } from '../components/waiting.ts';
 import { compact, count, counted, dateTime, spanText } from '../format.ts';
 import { html } from '../html.ts';
-import { DAY, parseRange } from '../range.ts';
 import { type Bucket, chosenTypes, type View } from '../url.ts';
 import { asksForHidden, eventsQuery, hasConditions, type ViewAndChange, withHidden } from '../view.ts';
 import { ColumnHeads, ColumnPicker, columnsOf, tracks, useLayout } from './columns.ts';
 import type { EventPages } from './event-pages.ts';
 import { fieldsOf } from './fields.ts';
+import { LongerRanges } from './longer-ranges.ts';
 import { linesOfEvents, useRowSelection } from './row-selection.ts';
 import { type Scan, searchedOf } from './scan.ts';
 
@@ -79,7 +79,7 @@ export function EventList(props: EventListProps): VNode {
       shown === 0 &&
       complete &&
       (hasConditions(view)
-        ? html`<div class="empty"><h2>No events meet the filter</h2><p>Choose a longer range, another period, or fewer conditions.</p><${Longer} viewed=${viewed} /></div>`
+        ? html`<div class="empty"><h2>No events meet the filter</h2><p>Choose a longer range, another period, or fewer conditions.</p>${series?.isFiltered !== true && html`<${LongerRanges} ...${viewed} />`}</div>`
         : html`<p class="hint end">Choose a longer range, or another period.</p>`)
     }
     <${ProblemBox} problem=${problem} retry=${more} />
@@ -87,16 +87,6 @@ export function EventList(props: EventListProps): VNode {
     <div ref=${sentinel}></div>
     ${complete && shown > 0 && html`<p class="hint end" role="status">That’s every event in this range.</p>`}
   </section>`;
-}
-
-/** The same filter in a longer range. */
-function Longer({ viewed: { view, span, change } }: { readonly viewed: ViewAndChange }): VNode {
-  const length = span.to - (span.from ?? -Infinity);
-  const offers = [
-    ['30d', 'the last 30 days', 30 * DAY],
-    ['all', 'all time', Infinity],
-  ] as const;
-  return html`<div class="row-actions">${offers.map(([text, name, most]) => length < most && html`<button key=${text} class="button" onClick=${() => change({ range: parseRange(text) ?? view.range, back: null })}>Search ${name}</button>`)}</div>`;
 }
 
 /** Fields of a type that are columns, where none were chosen. */

@@ -318,14 +318,17 @@ function BoardTile({ chart, data, zone, onZoom, onLeaveZoom }: TileProps): VNode
     return html`<p class="hint" role="status">${problem ?? 'There is nothing to show.'}</p>`;
   const { drawing, marks } = shown;
   const { label, overall, before, text } = drawing;
-  return html`<p class="board-figure"><b>${overall === null ? '–' : text(overall)}</b>${
-    label === null
-      ? before !== null &&
-        html` <small title=${`${text(before)} then`}>${changeText(overall ?? 0, before)} vs ${series.compared && datesOf(series.compared, series.timezone)}</small>`
-      : html` <small>${label}</small>`
-  }</p>
-    ${range !== null && html`<p class="hint">${rangeName(range, series.timezone)}</p>`}
-    ${problem !== null && html`<p class="hint" role="status">${problem}</p>`}
+  const changed = before === null ? '' : changeText(overall ?? 0, before);
+  return html`<div>
+      <p class="board-figure"><b>${overall === null ? '–' : text(overall)}</b>${
+        label === null
+          ? before !== null &&
+            html` <small title=${`${text(before)} then`}>${changed} ${changed.startsWith('from') ? 'in' : 'vs'} ${series.compared && datesOf(series.compared, series.timezone)}</small>`
+          : html` <small>${label}</small>`
+      }</p>
+      ${range !== null && html`<p class="hint">${rangeName(range, series.timezone)}</p>`}
+      ${problem !== null && html`<p class="hint" role="status">${problem}</p>`}
+    </div>
     <${Chart} canvas=${canvas} drawing=${drawing} annotations=${marks} zone=${series.timezone} focus=${null} scale=${own.scale} picked=${null} onPoint=${nothing} onPick=${nothing} onMoved=${nothing} onAnnotate=${null} onLeaveZoom=${onLeaveZoom}
       onZoom=${(first: number, last: number) => onZoom(countedPart(series, first).from, countedPart(series, last).to)} />
     <${TileLegend} lines=${drawing.legend.filter((line) => line.shown)} />`;
@@ -390,6 +393,6 @@ function EditBoard({ appId, board, onDone, onClose }: EditProps): VNode {
         return html`<label key=${viewId} class="check"><input type="checkbox" checked=${isChosen} disabled=${!isChosen && chosen.length >= MOST_VIEWS} onChange=${() => setChosen(isChosen ? chosen.filter((one) => one !== viewId) : [...chosen, viewId])} /><span>${name}</span></label>`;
       })}
     </fieldset>
-    ${board && html`<button class="button danger" onClick=${() => setRemoving(true)}>Remove the board…</button>`}
+    ${board && html`<div class="row-actions"><button class="button quiet" onClick=${() => setRemoving(true)}>Remove the board…</button></div>`}
   <//>`;
 }

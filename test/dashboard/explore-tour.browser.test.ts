@@ -934,6 +934,6 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     await page.locator('article').nth(40).waitFor();
     const seconds = (Date.now() - begun) / 1_000;
     const drawn = (await page.evaluate(() => Reflect.get(window, 'drawn'))) as number[];
-    expect(drawn.length).toBeLessThanOrEqual(2 * seconds + 3);
+    expect(drawn.length).toBeLessThanOrEqual(seconds + 3);
   });
 });

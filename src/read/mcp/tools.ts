@@ -20,7 +20,6 @@ import { EVENTS, SINGLE } from '../events-read.ts';
 import { FIELDS } from '../fields/fields-read.ts';
 import { VALUES } from '../fields/values-read.ts';
 import { parseBound } from '../iso-date.ts';
-import { STAT } from '../number-stats.ts';
 import { QUERY_BODY } from '../query/query-body.ts';
 import { QUERY } from '../query/query-read.ts';
 import { listApps, type ResourceTokenRoutesOptions } from '../resource-token-routes.ts';
@@ -251,21 +250,10 @@ export const TOOLS: readonly Tool[] = [
     name: 'series',
     title: 'Counts over time',
     description:
-      'Exact counts of events by bucket of time, also by type or by value of a counted field, or statistics of a counted number field, `histogram` among them. Where a field is not counted, ask query with an interval.',
+      'Exact counts of events by bucket of time, also by type or by value of a counted field, or statistics of a counted number field. Where a field is not counted, ask query with an interval.',
     inputSchema: inputOf({
       appId: APP,
-      ...ofQuery(SERIES, [
-        'typeName',
-        'from',
-        'to',
-        'interval',
-        'timezone',
-        'by',
-        'filter',
-        'of',
-        'stat',
-        'bins',
-      ]),
+      ...ofQuery(SERIES, ['typeName', 'from', 'to', 'interval', 'timezone', 'by', 'filter', 'of', 'stat']),
     }),
     call: series,
   },
@@ -280,7 +268,7 @@ export const TOOLS: readonly Tool[] = [
         by: { ...ofBody(['by']).by, examples: [['country', 'plan'], 'type'] },
         ...ofBody(COUNTED_SCOPE),
         of: { type: 'string', description: 'The path of a number.' },
-        ...ofQuery({ query: { parameters: { stat: STAT } } }, ['stat']),
+        stat: ofQuery(SERIES, ['stat']).stat ?? {},
         limit: LIMIT(MOST_GROUPS, DEFAULT_GROUPS),
       },
       ['appId', 'by'],
@@ -521,7 +509,6 @@ async function series(call: ToolCall, args: Arguments): Promise<Answer | Rejecti
       ...(last?.partial === true && { lastBucketIsPartial: true }),
       ...(data.completeFrom !== undefined && { completeFrom: data.completeFrom }),
       ...(data.countsOnlyBefore !== undefined && { countsOnlyBefore: data.countsOnlyBefore }),
-      ...(data.bins !== undefined && { bins: data.bins }),
       ...(data.overall !== undefined && { overall: data.overall }),
       link: await call.link(args, interval),
     },
@@ -543,12 +530,7 @@ function grouped(rows: readonly Row[]): ReadonlyMap<string, readonly Row[]> {
 }
 
 /** Leaves out the points of the last lines, then lines, then the oldest points, until the answer is short. */
-function shortened({ overall, ...rest }: Answer, all: readonly ShownLine[]): Answer {
-  // Of many lines these may be longer than the answer may be, however few points it has.
-  const isLong = JSON.stringify(overall ?? null).length > MOST_CHARACTERS / 2;
-  const answer = isLong
-    ? { ...rest, overallLeftOut: 'Ask for fewer statistics, or without by, for those of the whole interval.' }
-    : { ...rest, ...(overall !== undefined && { overall }) };
+function shortened(answer: Answer, all: readonly ShownLine[]): Answer {
   let lines = withPointsThatFit(all, MOST_CHARACTERS - JSON.stringify(answer).length);
   const shown = (): Answer => {
     const bare = lines.filter(({ points }) => points === undefined).length;
