@@ -261,6 +261,25 @@ describe.skipIf(withoutBrowser !== '')('the page of boards', () => {
   test('fills the screen, and is removed', async () => {
     await page.getByRole('button', { name: 'Full screen' }).click();
     await page.waitForFunction('document.fullscreenElement?.className === "board"');
+    // What is above a chart leaves no hole: it has the rest of its card.
+    const holes = await page.locator('.board-chart').evaluateAll((cards) =>
+      cards.map((card) => {
+        const [plot, before] = [
+          card.querySelector('.plot'),
+          card.querySelector('.plot')?.previousElementSibling,
+        ];
+        return Math.round(
+          (plot?.getBoundingClientRect().top ?? 0) - (before?.getBoundingClientRect().bottom ?? 0),
+        );
+      }),
+    );
+    expect(holes.length).toBe(3);
+    expect(Math.max(...holes)).toBeLessThan(20);
+    const [card, plot] = await Promise.all([
+      page.locator('.board-chart').first().boundingBox(),
+      page.locator('.plot').first().boundingBox(),
+    ]);
+    expect(plot?.height ?? 0).toBeGreaterThan((card?.height ?? 0) / 2);
     await page.evaluate('document.exitFullscreen()');
     await page.getByRole('button', { name: 'Change board' }).click();
     await page.getByRole('button', { name: 'Remove the board…' }).click();

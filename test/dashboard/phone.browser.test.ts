@@ -98,6 +98,9 @@ describe.skipIf(withoutBrowser !== '')('on a phone', () => {
     // Its name in full.
     const cut = await page.locator('.joined .text').evaluate((text) => text.scrollWidth - text.clientWidth);
     expect(cut).toBeLessThanOrEqual(0);
+    // The width of a bar is read whole.
+    const width = await page.getByLabel('Width of a bar').boundingBox();
+    expect(width?.width).toBeGreaterThan(140);
     // Two rows each, and nothing to be swiped to.
     for (const row of ['.chart-controls']) {
       const { rows, beyond } = await page.locator(row).evaluate((element) => ({
