@@ -107,8 +107,11 @@ export function explainRoute(options: ChartRouteOptions): Route {
       }
       return done<Explanation>({
         differences: differences
-          .filter((one) => deviations(one) > CHANCE)
-          .toSorted((a, b) => Math.abs(b.partShare - b.restShare) - Math.abs(a.partShare - a.restShare))
+          .toSorted(
+            (a, b) =>
+              Math.abs(b.partShare - b.restShare) - Math.abs(a.partShare - a.restShare) ||
+              b.partShare - a.partShare,
+          )
           .slice(0, MOST_DIFFERENCES),
         isSample,
         fields: paths.length,
@@ -170,19 +173,21 @@ function differencesOf(path: readonly string[] | null, inPart: Counted, inWhole:
   const rest = isExact ? inWhole.total - inPart.total : inWhole.total;
   if (inPart.total === 0 || rest <= 0) return [];
   const names = new Map([...inWhole.names, ...inPart.names]);
-  return [...names].map(([key, name]) => {
+  return [...names].flatMap(([key, name]) => {
     const own = inPart.events.get(key) ?? 0;
     const inRest = Math.max(0, (inWhole.events.get(key) ?? 0) - (isExact ? own : 0));
     const [partShare, restShare] = [own / inPart.total, inRest / rest];
-    return { path: path && spellPath(path), key, name, inPart: own, inRest, partShare, restShare };
+    const one = { path: path && spellPath(path), key, name, inPart: own, inRest, partShare, restShare };
+    return deviations(one, inPart.total, rest) > CHANCE ? [one] : [];
   });
 }
 
-/** By how many standard deviations two shares of one population would differ so much. */
-function deviations({ partShare, restShare, inPart, inRest }: Difference): number {
-  const [part, rest] = [partShare && inPart / partShare, restShare && inRest / restShare];
-  if (part + rest === 0) return 0;
+/** By how many standard deviations two shares of one population would differ so much. @param part @param rest how many events each is of */
+function deviations(
+  { partShare, restShare, inPart, inRest }: Difference,
+  part: number,
+  rest: number,
+): number {
   const share = (inPart + inRest) / (part + rest);
-  const [ofPart, ofRest] = [part || rest, rest || part];
-  return Math.abs(partShare - restShare) / Math.sqrt(share * (1 - share) * (1 / ofPart + 1 / ofRest) || 1);
+  return Math.abs(partShare - restShare) / Math.sqrt(share * (1 - share) * (1 / part + 1 / rest) || 1);
 }

@@ -3,6 +3,7 @@ import { beforeAll, expect, test } from 'vitest';
 import type { Series } from '../../src/api-types/answers.ts';
 import { createEventType } from '../../src/apps/event-types.ts';
 import { markText } from '../../src/read/chart-route.ts';
+import { postBatch } from '../support/batch.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { sharedService, type TestService } from '../support/service.ts';
 import { storeRows } from '../support/stored-events.ts';
@@ -176,4 +177,21 @@ test('types that had events in the compared interval and have none now are lines
   }
   await owner.patch(`/api/apps/${app.appId}/types/${silent.typeId}`, { hidden: true });
   expect((await chart({})).lines.map(({ name }) => name)).not.toContain('silent');
+});
+
+test('what all events of a part have, and none of the rest, explains it most', async () => {
+  const other = await newOwnApp(owner);
+  const events = Array.from({ length: 120 }, (_, n) => ({
+    typeName: n < 90 ? 'usual' : 'only here',
+    payload: {},
+    createdAt: `2026-01-05T${n < 90 ? '08' : '09'}:${String(n % 60).padStart(2, '0')}:00Z`,
+  }));
+  const stored = await postBatch(service, events, { Authorization: `Bearer ${other.loggingToken}` });
+  expect(stored.status).toBe(200);
+  const query = 'from=2026-01-05&to=2026-01-06&partFrom=2026-01-05T09:00&partTo=2026-01-05T10:00';
+  const { data } = await owner.get(`/api/apps/${other.appId}/explanation?${query}`);
+  expect(data.differences).toMatchObject([
+    { path: null, name: 'only here', partShare: 1, restShare: 0, inPart: 30, inRest: 0 },
+    { path: null, name: 'usual', partShare: 0, restShare: 1, inPart: 0, inRest: 90 },
+  ]);
 });
