@@ -841,6 +841,11 @@ export interface NumberStats
   readonly seconds: number | null;
   /** How many events that were. */
   readonly looked: number | null;
+  /** How many numbers there are by size, for each bucket, where it is asked for. A bin is without the end that is nearer to 0. */
+  readonly histogram: {
+    readonly bins: readonly { readonly from: number; readonly to: number }[];
+    readonly counts: readonly (readonly number[])[];
+  } | null;
   /** The same by the values of a field, or by event types, those with the most events first; null: not asked for, or neither counted nor read. */
   readonly lines: readonly StatLine[] | null;
   /** All other events; null where there are no lines. */
@@ -885,6 +890,7 @@ export interface SeriesRows {
   readonly to?: string;
   readonly countsOnlyBefore?: string;
   readonly completeFrom?: string;
+  readonly bins?: readonly object[];
   readonly overall?: object;
   readonly leftOut?: object;
 }

@@ -26,6 +26,8 @@ export const MEASURES = {
 export type Stat = keyof typeof MEASURES;
 /** What a chart shows of a field: a statistic of its numbers, or how many different values it has. */
 export type MeasureStat = Stat | 'distinct';
+/** In the address of a view, in place of a statistic: how the numbers of a field are distributed. */
+export const HISTOGRAM = 'histogram';
 
 // Object.keys knows no names.
 export const STATS = Object.keys(MEASURES) as readonly Stat[];

@@ -3,6 +3,7 @@ import type { BoardChart, BoardData } from '../api-types/answers.ts';
 import { listAnnotations } from '../apps/annotations.ts';
 import { type BoardView, listBoards } from '../apps/boards.ts';
 import { NO_BOARD } from '../apps/routes/boards.ts';
+import { HISTOGRAM } from '../base/measures.ts';
 import { type Range, rangesOn, rangeText } from '../base/ranges.ts';
 import { asksForHidden, chosenTypes, listOf, OWN_RANGES, parsePart, rangeOf } from '../base/view.ts';
 import { WIDTHS } from '../base/widths.ts';
@@ -146,7 +147,7 @@ async function readBoardChart(
     asked.part === null ? null : ofChart(asked.part),
     asked.numbers === null ? null : ofNumbers(asked.numbers),
   ]);
-  const by = new URLSearchParams(asked.chart).get('by');
+  const by = new URLSearchParams(asked.numbers ?? asked.chart).get('by');
   const isOfEvents = asked.part === null && asked.numbers === null;
   // A chart never answers another question than that of its view.
   if (series instanceof Rejection) return without(series.details);
@@ -228,9 +229,10 @@ export function queriesOf(search: string, shared: URLSearchParams): ViewQueries 
     return { chart: chart.toString(), part: part?.toString() ?? null, numbers: null, events };
   const numbers = new URLSearchParams(chart);
   numbers.set('of', of);
-  if (stat === 'distinct') numbers.set('stat', 'distinct');
+  if (stat === 'distinct' || stat === HISTOGRAM) numbers.set('stat', stat);
   if (stat === 'sum' && view.get('mode') === 'running') numbers.set('before', 'true');
-  if (by === undefined && chosen.length !== 1) numbers.set('byType', 'true');
+  if (by === undefined && chosen.length !== 1 && stat !== HISTOGRAM) numbers.set('byType', 'true');
+  if (stat === HISTOGRAM) numbers.delete('by');
   if (excludesHidden) numbers.set('hidden', 'exclude');
   return { chart: chart.toString(), part: null, numbers: numbers.toString(), events };
 }

@@ -1,4 +1,5 @@
 /** The query of the dashboard's charts: which events, in which buckets, by which lines. */
+import { HISTOGRAM } from '../base/measures.ts';
 import { endsBefore } from '../base/ranges.ts';
 import { OWN_RANGES } from '../base/view.ts';
 import { MOST_BUCKETS, WIDTHS, type WidthName } from '../base/widths.ts';
@@ -108,8 +109,8 @@ export const NUMBERS_QUERY = new Query(
       required: true,
     },
     stat: oneOf(
-      'Statistics of numbers, or how many different values there are.',
-      ['number', 'distinct'],
+      'Statistics of numbers, these and how many numbers there are by size, or how many different values there are.',
+      ['number', HISTOGRAM, 'distinct'],
       'number',
     ),
     byType: flag('Whether event types are lines. Not with `by`.'),

@@ -2,9 +2,9 @@
 import type { StatColumns } from '../api-types/answers.ts';
 import { type Stat as FieldStat, MEASURES, type MeasureStat, STATS } from '../base/measures.ts';
 import { objectOf } from '../http/operation.ts';
-import type { Parameter } from '../http/query.ts';
+import { type Parameter, wholeNumber } from '../http/query.ts';
 import { compareDecimals, parseDecimal } from '../json/decimal.ts';
-import type { Stats } from '../storage/storage.ts';
+import { Bins, type Histogram, histogramOf, type Stats } from '../storage/storage.ts';
 import { COUNT } from './answer-shapes.ts';
 import { VALUE, VALUE_IS_NUMBER } from './fields/shown-value.ts';
 
@@ -16,18 +16,38 @@ export type Stat = NumberStat | 'distinct';
 const NUMBER_WORDS = ['count', ...STATS] as const;
 const WORDS = [...NUMBER_WORDS, 'distinct'] as const;
 
-export const STAT: Parameter<readonly Stat[]> = {
+const statOf = <S extends string>(words: readonly S[], further = ''): Parameter<readonly S[]> => ({
   description:
-    'With `of`: which statistics each row has, beside `count`. May be given several times. `sum`, `min` and `max` are exact, `avg` and `stddev` are rounded to a double, and the quantiles `p50` to `p99` are within 1 % of the number at their rank. `distinct` is how many different values there are, of a field of the kind `distinct`: exact up to 1,024, beyond it an estimate with a standard error of 0.81 %.',
+    'With `of`: which statistics each row has, beside `count`. May be given several times. `sum`, `min` and `max` are exact, `avg` and `stddev` are rounded to a double, and the quantiles `p50` to `p99` are within 1 % of the number at their rank. `distinct` is how many different values there are, of a field of the kind `distinct`: exact up to 1,024, beyond it an estimate with a standard error of 0.81 %.' +
+    further,
   schema: {
     type: 'array',
-    items: { type: 'string', enum: WORDS },
-    maxItems: WORDS.length,
+    items: { type: 'string', enum: words },
+    maxItems: words.length,
   },
-  rule: `must be one of ${WORDS.slice(0, -1).join(', ')} or ${WORDS.at(-1)}, or several of them`,
+  rule: `must be one of ${words.slice(0, -1).join(', ')} or ${words.at(-1)}, or several of them`,
   skipsEmpty: true,
   // The schema lets no other through.
-  convert: (value) => (value as readonly Stat[] | undefined) ?? [],
+  convert: (value) => (value as readonly S[] | undefined) ?? [],
+});
+
+export const STAT = statOf(WORDS);
+/** Of a series: also how many numbers are in each bin. */
+export const SERIES_STAT = statOf(
+  [...WORDS, 'histogram'],
+  ' `histogram` is how many numbers there are by size: exact counts of the `bins` of the answer.',
+);
+
+const [DEFAULT_BINS, MAX_BINS] = [40, 200];
+/** As there may be bins of numbers below and above 1, each with both signs, and one of 0. */
+export const LEAST_BINS = 5;
+
+export const BINS: Parameter<number | null> = {
+  ...wholeNumber(
+    `With \`stat=histogram\`: the most bins. A larger number is reduced to ${MAX_BINS}. The narrowest bins are 2 % wide, and all of an answer are the same power of two of these.`,
+    { minimum: LEAST_BINS, absent: DEFAULT_BINS },
+  ),
+  convert: (value) => (value === undefined ? null : Math.min(value as number, MAX_BINS)), // A number, by its schema.
 };
 
 const TYPES = {
@@ -61,6 +81,19 @@ export const DISTINCT_FIELDS = {
   exact: { type: 'boolean', description: 'Whether `distinct` is exact, and not an estimate.' },
 } as const;
 
+export const HISTOGRAM_FIELD = {
+  type: 'array',
+  items: COUNT,
+  description: 'How many numbers are in each of `bins`. Their sum is `count`.',
+};
+
+export const SHOWN_BINS = {
+  type: 'array',
+  items: objectOf({ from: { type: 'number' }, to: { type: 'number' } }, { title: 'HistogramBin' }),
+  description:
+    'With `stat=histogram`: the bins of all rows, ascending, from the least to the greatest number of the interval. A bin has the numbers between `from` and `to`, with the end that is farther from 0 and without the other one; the bin of 0 alone has 0 as both. Numbers are compared as doubles.',
+};
+
 const OVERALL_ROW = objectOf(
   {
     value: { ...VALUE, description: 'With `by`: the value as JSON.' },
@@ -69,8 +102,9 @@ const OVERALL_ROW = objectOf(
     count: COUNT,
     ...STAT_FIELDS,
     ...DISTINCT_FIELDS,
+    histogram: HISTOGRAM_FIELD,
   },
-  { optional: ['value', 'valueIsNumber', 'other', ...STATS, 'distinct', 'exact'] },
+  { optional: ['value', 'valueIsNumber', 'other', ...STATS, 'distinct', 'exact', 'histogram'] },
 );
 
 export const OVERALL = {
@@ -100,7 +134,7 @@ export const LEFT_OUT = {
 /** The statistics that are asked for, with the count. */
 export function shownStats(
   stats: Stats,
-  wanted: readonly Stat[],
+  wanted: readonly string[],
 ): Readonly<Record<string, number | string | boolean | null>> {
   if (!('sum' in stats)) return { ...stats };
   const { count } = stats;
@@ -109,6 +143,16 @@ export function shownStats(
   );
   return { count, ...Object.fromEntries(shown) };
 }
+
+/** The bins that the numbers of some lines have in common. @param most how many bins; null: as many as an answer has by itself */
+export function histogramOfAll(lines: readonly Stats[], most: number | null): Histogram {
+  const all = new Bins();
+  for (const line of lines) all.addBins(binsOf(line));
+  return histogramOf(all, most ?? DEFAULT_BINS);
+}
+
+/** The bins of statistics that were read with these. */
+export const binsOf = (stats: Stats): Bins => ('sum' in stats && stats.bins) || new Bins();
 
 /** Statistics of buckets and of their whole as columns of doubles, for charts. */
 export function statColumns(rows: readonly Stats[], whole: Stats): StatColumns {

@@ -2,6 +2,7 @@
 
 import type { NumberStats, StatColumns, StatLine } from '../api-types/answers.ts';
 import { readNumberFormat } from '../apps/fields.ts';
+import { HISTOGRAM } from '../base/measures.ts';
 import { Rejection } from '../errors.ts';
 import { done } from '../http/data.ts';
 import type { ReadPlace } from '../http/read-slots.ts';
@@ -26,7 +27,7 @@ import { type ChartRouteOptions, TOO_LONG } from './chart-route.ts';
 import { nameOf } from './fields/shown-value.ts';
 import { whyNotCounted } from './fields/why-not-counted.ts';
 import { COUNTED_LATER } from './filter/counted-values.ts';
-import { statColumns } from './number-stats.ts';
+import { binsOf, histogramOfAll, statColumns } from './number-stats.ts';
 import { EVERY_ROW } from './scan-route.ts';
 import { findTypes, findTypesLeft } from './scope-query.ts';
 import { type SearchBudget, searchThrough } from './search-page.ts';
@@ -78,7 +79,9 @@ export async function readNumbersOf(
   const { sql, events } = place;
   const { rows, filter } = conditionsOf(query);
   if (rows instanceof Rejection) return rows;
-  const { typeId, exceptTypeId, hidden, timezone, by, byType, lines, stat: kind } = query;
+  const { typeId, exceptTypeId, hidden, timezone, by, byType, lines } = query;
+  const kind = query.stat === 'distinct' ? 'distinct' : 'number';
+  const withBins = query.stat === HISTOGRAM;
   // It is required.
   const { sent, path } = query.of ?? { sent: '', path: [] };
   const typeIds = await findTypesLeft(sql, app.id, { typeId, typeName: [], exceptTypeId, hidden });
@@ -87,6 +90,7 @@ export async function readNumbersOf(
     ...({ appId: app.id, typeIds, timezone: timezone ?? 'UTC', exactEnds: 'both' } as const),
     ...intervalOf(query, now()),
     buckets: bucketsAsked(query),
+    withBins,
   };
   const question: SummaryQuestion = { kind, of: path, by: null, filter };
   const isCountable = rows === null || filter !== null;
@@ -142,6 +146,7 @@ export async function readNumbersOf(
     ...{ seconds: ofRows?.seconds ?? null, looked: ofRows?.looked ?? null },
     ...{ bucket, timezone: zone, starts, end, interval, countsOnlyBefore },
     ...columnsOf(line),
+    histogram: withBins && line !== undefined ? histogramColumns(line) : null,
     lines: apart?.lines ?? null,
     rest: apart?.rest ?? null,
     notBy: why && {
@@ -166,6 +171,15 @@ const NO_STATS: Stats = { count: 0 };
 
 function columnsOf(line: SummaryLine | undefined): StatColumns {
   return statColumns(line?.stats ?? [], line?.overall ?? NO_STATS);
+}
+
+/** Bins of a chart: as many as are easy to tell apart in its height. */
+const CHART_BINS = 64;
+
+function histogramColumns({ stats, overall }: SummaryLine): NumberStats['histogram'] {
+  const histogram = histogramOfAll([overall], CHART_BINS);
+  const { bins } = histogram;
+  return { bins, counts: stats.map((own) => histogram.countsOf(binsOf(own))) };
 }
 
 interface Lines {
@@ -277,7 +291,7 @@ interface StatsOfRows extends SeriesFrame, Pick<SummarySeries, 'lines' | 'leftOu
 async function statsOfRows(
   { monotonic }: Pick<ChartRouteOptions, 'monotonic'>,
   { sql, events, pass }: ReadPlace,
-  request: SeriesRequest,
+  request: SeriesRequest & { readonly withBins: boolean },
   { kind, path, by, byType, lines: most, rows }: RowsAsked,
 ): Promise<StatsOfRows | BucketsProblem | 'too many rows'> {
   const begun = monotonic();
@@ -288,7 +302,7 @@ async function statsOfRows(
     measures: [{ path, kind }],
     ...{ starts: frame.starts, maxBytes: ROWS_BYTES, isOfMeasured: true },
   });
-  const { appId, typeIds } = request;
+  const { appId, typeIds, withBins } = request;
   const { next, looked } = await searchThrough(
     events,
     { appId, typeIds, ...frame.interval, order: 'asc', after: null },
@@ -302,7 +316,7 @@ async function statsOfRows(
   if (next !== null) return 'too many rows';
   const top = await finished(groups.top(most), pass);
   const all = await finished(groups.others([]), pass);
-  const rest = lineOf(await finished(groups.others(top), pass), frame, kind);
+  const rest = lineOf(await finished(groups.others(top), pass), frame, kind, false);
   const names = byType
     ? await namesOfTypes(
         sql,
@@ -317,14 +331,14 @@ async function statsOfRows(
       {
         key,
         name: names === null ? nameOf(key) : (names.get(key) ?? key),
-        ...columnsOf(lineOf(group, frame, kind)),
+        ...columnsOf(lineOf(group, frame, kind, false)),
       },
     ];
   });
   const { several = 0, unrepresentable = 0 } = groups.leftOut([all])[0] ?? {};
   return {
     ...frame,
-    lines: [lineOf(all, frame, kind)],
+    lines: [lineOf(all, frame, kind, withBins)],
     leftOut: { several, unrepresentable },
     apart: groups.isTruncated
       ? 'too many'
@@ -336,10 +350,15 @@ async function statsOfRows(
 }
 
 /** A group as a line: what it has in each bucket, and in all. */
-function lineOf(group: EventGroup, { starts }: SeriesFrame, kind: RowsAsked['kind']): SummaryLine {
+function lineOf(
+  group: EventGroup,
+  { starts }: SeriesFrame,
+  kind: RowsAsked['kind'],
+  withBins: boolean,
+): SummaryLine {
   const none = noStats(kind);
   const ofTally = ({ summaries, count }: Pick<EventGroup, 'summaries' | 'count'>): Stats =>
-    statsOf(summaries[0] ?? null, count);
+    statsOf(summaries[0] ?? null, count, withBins);
   return {
     value: null,
     stats: starts.map((_, index) => {

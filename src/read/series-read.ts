@@ -12,8 +12,10 @@ import { flag, Invalid, invalidParameters, oneOf, Query, text } from '../http/qu
 import type { Sql } from '../storage/database/connect.ts';
 import type {
   EventReader,
+  Histogram,
   Series,
   SeriesRequest,
+  Stats,
   SummaryLine,
   SummaryQuestion,
   SummarySeries,
@@ -27,12 +29,17 @@ import { COUNTED_LATER, COUNTED_LATER_NOTE, fieldFilterOf } from './filter/count
 import { FILTER } from './filter/filter-query.ts';
 import { type Condition, parsePath } from './filter/parse-filter.ts';
 import {
+  BINS,
+  binsOf,
   DISTINCT_FIELDS,
+  HISTOGRAM_FIELD,
+  histogramOfAll,
+  LEAST_BINS,
   LEFT_OUT,
   OVERALL,
-  STAT,
+  SERIES_STAT,
+  SHOWN_BINS,
   STAT_FIELDS,
-  type Stat,
   shownStats,
 } from './number-stats.ts';
 import { checkScope, findTypes, SCOPE, timezone } from './scope-query.ts';
@@ -85,7 +92,8 @@ const SERIES_QUERY = new Query(
         },
       },
     ),
-    stat: STAT,
+    stat: SERIES_STAT,
+    bins: BINS,
     accumulated: flag('Whether each row also has the count of all events up to the end of its bucket.'),
   },
   (query) => {
@@ -93,6 +101,7 @@ const SERIES_QUERY = new Query(
     if (query.of !== null && query.stat.length === 0) return 'stat is missing: it says what of is asked for.';
     if (query.of !== null && (query.accumulated || query.by === 'type'))
       return 'of cannot be combined with by=type or accumulated.';
+    if (query.bins !== null && !query.stat.includes('histogram')) return 'bins needs stat=histogram.';
     if (query.stat.includes('distinct') && query.stat.some((stat) => stat !== 'distinct' && stat !== 'count'))
       return 'stat must be distinct alone, or statistics of numbers: ask for each of them with a request of its own.';
     if (isPath(query.by) && query.accumulated && isOfOther(query.by, query.filter))
@@ -132,6 +141,7 @@ const ROW = objectOf(
     },
     ...STAT_FIELDS,
     ...DISTINCT_FIELDS,
+    histogram: HISTOGRAM_FIELD,
     accumulated: {
       ...COUNT,
       description: 'With `accumulated=true`: all events before the end of the bucket, or before `to`.',
@@ -146,7 +156,7 @@ const ROW = objectOf(
     title: 'SeriesRow',
     optional: [
       ...['typeId', 'typeName', 'value', 'valueIsNumber', 'other', 'accumulated'],
-      ...[...STATS, 'distinct', 'exact'],
+      ...[...STATS, 'distinct', 'exact', 'histogram'],
     ],
   },
 );
@@ -190,10 +200,11 @@ export const SERIES = {
                 description:
                   'With `of`, and with `by` and a filter on another path: from when on the declaration counts all events.',
               },
+              bins: SHOWN_BINS,
               overall: OVERALL,
               leftOut: LEFT_OUT,
             },
-            { optional: ['to', 'countsOnlyBefore', 'completeFrom', 'overall', 'leftOut'] },
+            { optional: ['to', 'countsOnlyBefore', 'completeFrom', 'bins', 'overall', 'leftOut'] },
           ),
         ),
       ),
@@ -202,6 +213,10 @@ export const SERIES = {
     refusalProperties: { 400: DECLARE },
   },
 } as const;
+
+/** Counts of bins in an answer: some megabytes. */
+const MOST_CELLS = 1_000_000;
+const TOO_MANY_CELLS = `The answer would have more than ${MOST_CELLS.toLocaleString('en-US')} counts: ask for a wider interval, for fewer bins, or without by.`;
 
 const PROBLEMS = {
   'not counted':
@@ -227,12 +242,13 @@ export function seriesRead(now: () => number): AppRead {
       withBefore: accumulated,
     } as const;
     const question = questionOf(query);
+    const withBins = query.stat.includes('histogram');
     const series =
       question === null
         ? await countLines(events, request, query)
         : question === 'not counted'
           ? question
-          : await events.summarySeries({ ...request, question, topTypes: TOP_LINES });
+          : await events.summarySeries({ ...request, question, topTypes: TOP_LINES, withBins });
     if (series === 'not counted yet') return COUNTED_LATER;
     if (series === 'not counted')
       return (
@@ -245,14 +261,25 @@ export function seriesRead(now: () => number): AppRead {
     }
     if (typeof series === 'string') return invalidParameters(PROBLEMS[series], 'interval');
     const { bucket, timezone, countsOnlyBefore } = series;
-    const shown = { accumulated, isOpen: to === null };
+    const histogram =
+      withBins && 'leftOut' in series
+        ? histogramOfAll(
+            series.lines.map(({ overall }) => overall),
+            query.bins,
+          )
+        : null;
+    const mostBins = Math.floor(MOST_CELLS / (series.starts.length * series.lines.length));
+    if (histogram !== null && histogram.bins.length > mostBins)
+      return invalidParameters(TOO_MANY_CELLS, mostBins < LEAST_BINS ? 'interval' : 'bins');
+    const shown = { accumulated, isOpen: to === null, histogram };
     const lines =
       'leftOut' in series
         ? series.lines.map((line) => () => rowsOfStats(line, series, { ...shown, ...query }))
         : labelled(series, query.by).map((line) => () => rowsOf(line, series, shown));
     const about = {
       ...('leftOut' in series && { completeFrom: timestamp(series.completeFrom) }),
-      ...('leftOut' in series && query.of !== null && overallOf(series, query)),
+      ...(histogram !== null && { bins: histogram.bins }),
+      ...('leftOut' in series && query.of !== null && overallOf(series, { ...query, histogram })),
       interval: nameOfWidth(bucket),
       timezone,
       from: timestamp(series.interval.from),
@@ -290,7 +317,7 @@ function questionOf({
 }: {
   of: readonly string[] | null;
   by: By | null;
-  stat: readonly Stat[];
+  stat: readonly string[];
   filter: readonly Condition[];
 }): SummaryQuestion | 'not counted' | null {
   const isPair = isPath(by) && isOfOther(by, filter);
@@ -305,7 +332,12 @@ function questionOf({
 async function whyNotAnswered(
   sql: Sql,
   scope: Pick<UncountedRead, 'app' | 'typeIds' | 'from'>,
-  query: { of: readonly string[] | null; by: By | null; stat: readonly Stat[]; filter: readonly Condition[] },
+  query: {
+    of: readonly string[] | null;
+    by: By | null;
+    stat: readonly string[];
+    filter: readonly Condition[];
+  },
 ): Promise<Rejection | null> {
   const { of, by, filter } = query;
   const question = questionOf(query);
@@ -397,13 +429,27 @@ function rowsOf(
 function rowsOfStats(
   line: SummaryLine,
   series: SummarySeries,
-  { isOpen, by, stat }: { isOpen: boolean; by: By | null; stat: readonly Stat[] },
+  { isOpen, ...asked }: StatsAsked & { isOpen: boolean },
 ): object[] {
   return rowsOfBuckets(series, isOpen, (index) => {
     const own = line.stats[index];
-    return own === undefined ? {} : { ...labelOf(line, by), ...shownStats(own, stat) };
+    return own === undefined ? {} : statsOfLine(line, own, asked);
   });
 }
+
+interface StatsAsked {
+  readonly by: By | null;
+  readonly stat: readonly string[];
+  /** Null: it is not asked for. */
+  readonly histogram: Histogram | null;
+}
+
+/** The statistics of a line, of a bucket or of the whole interval. */
+const statsOfLine = (line: SummaryLine, stats: Stats, { by, stat, histogram }: StatsAsked): object => ({
+  ...labelOf(line, by),
+  ...shownStats(stats, stat),
+  ...(histogram !== null && { histogram: histogram.countsOf(binsOf(stats)) }),
+});
 
 function labelOf({ value }: SummaryLine, by: By | null): Line['label'] {
   if (!isPath(by)) return {};
@@ -411,11 +457,9 @@ function labelOf({ value }: SummaryLine, by: By | null): Line['label'] {
 }
 
 /** Statistics of the whole interval, with `by` of each line. */
-function overallOf(
-  { lines, leftOut }: SummarySeries,
-  { by, stat }: { by: By | null; stat: readonly Stat[] },
-): object {
-  const rows = lines.map((line) => ({ ...labelOf(line, by), ...shownStats(line.overall, stat) }));
+function overallOf({ lines, leftOut }: SummarySeries, asked: StatsAsked): object {
+  const { by, stat } = asked;
+  const rows = lines.map((line) => statsOfLine(line, line.overall, asked));
   const isOfNumbers = !stat.includes('distinct');
   return { overall: isPath(by) ? rows : rows[0], ...(isOfNumbers && { leftOut }) };
 }

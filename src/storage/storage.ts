@@ -83,6 +83,7 @@ export { PayloadValues } from './fields/payload-values.ts';
 export { beginFieldsWithoutPast, hasEvents, readEventsLeft } from './fields/progress.ts';
 export type { ErasedValues } from './fields/recount.ts';
 export type { Prefilter, RowFilter, TextTest } from './fields/row-filter.ts';
+export { Bins, type Histogram, histogramOf } from './fields/sketch.ts';
 export { MANY, NONE, OTHER, scalarValue, valueOfString } from './fields/value-text.ts';
 export { countDaysAway, type DayAway, readDaysAway, readWantedDays } from './maintenance/days-away.ts';
 export { BIN_DAYS, eraseApp, markAppDeleted } from './maintenance/deleted-apps.ts';

@@ -339,6 +339,135 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect((await owner.get(`/api/apps/${appId}/numbers`)).status).toBe(400);
   });
 
+  test('a histogram counts the numbers of a field by bin and bucket, with the edges of the bins', async () => {
+    const owner = await newPerson(service, 'histogram@example.com');
+    const { appId, loggingToken } = await newOwnApp(owner);
+    const { resourceToken } = await createResourceToken(service.sql, {
+      ...{ name: 'test', appIds: [appId], expiresInSeconds: null },
+    });
+    const get = async (query: string) => {
+      const headers = { Authorization: `Bearer ${resourceToken}` };
+      const { status, body } = await service.request({ path: `/v1/apps/${appId}/series?${query}`, headers });
+      return { status, ...JSON.parse(body) };
+    };
+    const literals = ['-1e29', '-250', '-0.5', '0', '-0.0', '1e-60', '0.5', '1', '1.01', '250', '1e29'];
+    const events = literals.flatMap((literal, index) =>
+      Array.from({ length: 1 + (index % 3) }, (_, copy) => ({
+        country: copy === 0 ? 'DE' : 'FR',
+        day: `2026-01-0${1 + ((index + copy) % 4)}`,
+        literal,
+      })),
+    );
+    const body = events.map(
+      ({ country, day, literal }) =>
+        `{"typeName":"call","payload":{"ms":${literal},"country":"${country}"},"createdAt":"${day}T10:30:00Z"}`,
+    );
+    const sent = await service.request({
+      ...{ method: 'POST', path: '/v1/events', body: `[${body}]` },
+      headers: { Authorization: `Bearer ${loggingToken}` },
+    });
+    expect(sent.status).toBe(200);
+    for (const by of [undefined, 'country'])
+      await owner.post(`/api/apps/${appId}/declared-fields`, {
+        ...{ path: 'ms', kind: 'number', backfill: true },
+        ...(by && { by }),
+      });
+    const days = 'of=ms&interval=1d&from=2026-01-01&to=2026-01-06&stat=histogram';
+    for (const query of [days, `${days}&by=country`])
+      await until(async () => (await get(query)).status === 200, 'the numbers are counted');
+
+    type Bin = { readonly from: number; readonly to: number };
+    const expected = (bins: readonly Bin[], some: readonly { readonly literal: string }[]): number[] =>
+      bins.map(
+        ({ from, to }) =>
+          some
+            .map(({ literal }) => Number(literal))
+            .filter((number) =>
+              from === to
+                ? number === 0
+                : from < 0
+                  ? from <= number && number < to
+                  : from < number && number <= to,
+            ).length,
+      );
+    const { series, bins, overall } = (await get(`${days}&stat=max&bins=200`)).data;
+    expect(bins.length).toBeGreaterThan(50);
+    expect(bins.length).toBeLessThanOrEqual(200);
+    expect(series).toHaveLength(5);
+    for (const { start, count, histogram } of series) {
+      const own = events.filter(({ day }) => start.startsWith(day));
+      expect(histogram).toEqual(expected(bins, own));
+      expect(count).toBe(own.length);
+    }
+    expect(overall).toMatchObject({ count: events.length, histogram: expected(bins, events), max: 1e29 });
+    // Edges of wide bins are edges of narrow ones.
+    const few = (await get(`${days}&bins=5`)).data.bins as Bin[];
+    expect(few).toHaveLength(5);
+    expect((await get(days)).data.bins.length).toBeLessThanOrEqual(40);
+    const ones = (await get(`${days}&from=2026-01-04&to=2026-01-05`)).data;
+    expect(
+      expected(
+        ones.bins,
+        events.filter(({ day }) => day === '2026-01-04'),
+      ),
+    ).toEqual(ones.overall.histogram);
+
+    const lines = (await get(`${days}&by=country`)).data;
+    for (const { value, histogram } of lines.overall) {
+      const own = events.filter(({ country }) => country === value);
+      expect(histogram).toEqual(expected(lines.bins, own));
+    }
+    const german = (await get(`${days}&filter=country:DE`)).data;
+    expect(german.overall.histogram).toEqual(
+      expected(
+        german.bins,
+        events.filter(({ country }) => country === 'DE'),
+      ),
+    );
+    const empty = (await get('of=ms&stat=histogram&interval=1d&from=2020-01-01&to=2020-01-02')).data;
+    expect(empty).toMatchObject({ bins: [], series: [{ count: 0, histogram: [] }] });
+    expect((await get(`${days.replace('histogram', 'sum')}`)).data.bins).toBeUndefined();
+    for (const [query, details] of [
+      ['of=ms&stat=sum&bins=10', 'bins needs stat=histogram.'],
+      ['of=ms&stat=histogram&bins=4', /^bins must be a whole number of at least 5/],
+      ['stat=histogram', 'stat needs of.'],
+      ['of=ms&stat=histogram&stat=distinct', /^stat must be distinct alone/],
+      ['of=country&stat=histogram', /^country is not declared for the statistics of its numbers/],
+      ['of=ms&stat=histogram&filter=ms:1&filter=country:DE', /^The counts of the field do not answer this/],
+      ['of=ms&stat=histogram&by=type', /^of cannot be combined with/],
+    ] as const)
+      expect(await get(query), query).toMatchObject({
+        ...{ status: 400, details: typeof details === 'string' ? details : expect.stringMatching(details) },
+      });
+    // Charts ask for the same, of events that are not counted too.
+    for (const filter of ['', '&filter=country:DE&filter=ms>0']) {
+      const chart = await owner.get(
+        `/api/apps/${appId}/numbers?of=ms&stat=histogram&width=1d&from=2026-01-01&to=2026-01-06${filter}`,
+      );
+      const some =
+        filter === ''
+          ? events
+          : events.filter(({ country, literal }) => country === 'DE' && Number(literal) > 0);
+      const {
+        histogram,
+        overall: whole,
+        counted,
+      } = chart.data as {
+        histogram: { bins: Bin[]; counts: number[][] };
+        overall: { count: number; p50: number };
+        counted: boolean;
+      };
+      expect(counted).toBe(filter === '');
+      expect(whole.count).toBe(some.length);
+      expect(histogram.counts.map((own) => own.reduce((sum, count) => sum + count, 0))).toEqual(
+        [1, 2, 3, 4, 5].map((day) => some.filter((one) => one.day.endsWith(`0${day}`)).length),
+      );
+      expect(
+        histogram.bins.map((_, bin) => histogram.counts.reduce((sum, own) => sum + (own[bin] ?? 0), 0)),
+      ).toEqual(expected(histogram.bins, some));
+    }
+  });
+
   test('a field that is not counted yet is answered with 503, on every route that needs its counts', async () => {
     const owner = await newPerson(service, 'notyet@example.com');
     const { appId, loggingToken, path } = await newOwnApp(owner);

@@ -9,6 +9,7 @@ import type { Sql } from '../../src/storage/database/connect.ts';
 import type { FieldKind } from '../../src/storage/fields/declared-fields.ts';
 import { type FieldFilter, resolveFieldScope } from '../../src/storage/fields/field-scope.ts';
 import { PayloadValues } from '../../src/storage/fields/payload-values.ts';
+import { Bins, histogramOf } from '../../src/storage/fields/sketch.ts';
 import { MANY } from '../../src/storage/fields/value-text.ts';
 import { readPageIn } from '../../src/storage/read/event-page.ts';
 import { readSnapshot } from '../../src/storage/read/snapshot.ts';
@@ -326,7 +327,7 @@ export async function expectNumbers(
   request: Parameters<EventReader['numberSeries']>[0],
 ): Promise<number> {
   const path = NUMBER_PATHS[random(NUMBER_PATHS.length)] ?? [];
-  const series = await reader.numberSeries(request, path);
+  const series = await reader.numberSeries({ ...request, withBins: true }, path);
   const { typeIds, from, until } = request;
   onRead?.({ typeIds, from, until, path, kind: 'number' }, typeof series !== 'string');
   if (series === 'not counted' || series === 'not counted yet') return 0;
@@ -339,6 +340,7 @@ export async function expectNumbers(
   expect(series.stats).toHaveLength(buckets.length);
   for (const [index, found] of buckets.entries()) expectStats(series.stats[index], found);
   expectStats(series.overall, buckets.flat());
+  expectHistogram(series, buckets);
   const leftOut = (kind: Found): number => buckets.flat().filter((found) => found === kind).length;
   expect(series.leftOut).toEqual({
     several: leftOut('several'),
@@ -407,6 +409,28 @@ function expectStats(stats: NumberStats | undefined, found: readonly Found[]): v
     const right = double(numbers[Math.ceil(quantile * numbers.length) - 1] ?? 0n);
     const error = Math.abs((stats?.[name] ?? Number.NaN) - right);
     expect(error, `${name} of ${numbers.length}: ${right}`).toBeLessThanOrEqual(0.01 * Math.abs(right));
+  }
+}
+
+/** Counts by the edges that are told, of each bucket. */
+function expectHistogram(
+  { stats, overall }: { stats: readonly NumberStats[]; overall: NumberStats },
+  buckets: readonly (readonly Found[])[],
+): void {
+  const { bins, countsOf } = histogramOf(overall.bins ?? new Bins(), 5 + overall.count);
+  for (const [index, found] of buckets.entries()) {
+    const numbers = found.filter((one) => typeof one === 'bigint').map((one) => Number(`${one}e-${PLACES}`));
+    expect(countsOf(stats[index]?.bins ?? new Bins())).toEqual(
+      bins.map(({ from, to }) => {
+        const isIn = (number: number): boolean =>
+          from === to
+            ? number === 0
+            : from < 0
+              ? from <= number && number < to
+              : from < number && number <= to;
+        return numbers.filter(isIn).length;
+      }),
+    );
   }
 }
 

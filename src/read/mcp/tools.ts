@@ -20,6 +20,7 @@ import { EVENTS, SINGLE } from '../events-read.ts';
 import { FIELDS } from '../fields/fields-read.ts';
 import { VALUES } from '../fields/values-read.ts';
 import { parseBound } from '../iso-date.ts';
+import { STAT } from '../number-stats.ts';
 import { QUERY_BODY } from '../query/query-body.ts';
 import { QUERY } from '../query/query-read.ts';
 import { listApps, type ResourceTokenRoutesOptions } from '../resource-token-routes.ts';
@@ -250,10 +251,21 @@ export const TOOLS: readonly Tool[] = [
     name: 'series',
     title: 'Counts over time',
     description:
-      'Exact counts of events by bucket of time, also by type or by value of a counted field, or statistics of a counted number field. Where a field is not counted, ask query with an interval.',
+      'Exact counts of events by bucket of time, also by type or by value of a counted field, or statistics of a counted number field, `histogram` among them. Where a field is not counted, ask query with an interval.',
     inputSchema: inputOf({
       appId: APP,
-      ...ofQuery(SERIES, ['typeName', 'from', 'to', 'interval', 'timezone', 'by', 'filter', 'of', 'stat']),
+      ...ofQuery(SERIES, [
+        'typeName',
+        'from',
+        'to',
+        'interval',
+        'timezone',
+        'by',
+        'filter',
+        'of',
+        'stat',
+        'bins',
+      ]),
     }),
     call: series,
   },
@@ -268,7 +280,7 @@ export const TOOLS: readonly Tool[] = [
         by: { ...ofBody(['by']).by, examples: [['country', 'plan'], 'type'] },
         ...ofBody(COUNTED_SCOPE),
         of: { type: 'string', description: 'The path of a number.' },
-        stat: ofQuery(SERIES, ['stat']).stat ?? {},
+        ...ofQuery({ query: { parameters: { stat: STAT } } }, ['stat']),
         limit: LIMIT(MOST_GROUPS, DEFAULT_GROUPS),
       },
       ['appId', 'by'],
@@ -509,6 +521,7 @@ async function series(call: ToolCall, args: Arguments): Promise<Answer | Rejecti
       ...(last?.partial === true && { lastBucketIsPartial: true }),
       ...(data.completeFrom !== undefined && { completeFrom: data.completeFrom }),
       ...(data.countsOnlyBefore !== undefined && { countsOnlyBefore: data.countsOnlyBefore }),
+      ...(data.bins !== undefined && { bins: data.bins }),
       ...(data.overall !== undefined && { overall: data.overall }),
       link: await call.link(args, interval),
     },

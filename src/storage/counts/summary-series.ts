@@ -34,6 +34,7 @@ import {
 import { matchingRows } from '../fields/matching-rows.ts';
 import { type LeftOut, NumberSummary } from '../fields/number-summary.ts';
 import { EVERY_ROW } from '../fields/row-filter.ts';
+import type { Bins } from '../fields/sketch.ts';
 import { MANY, NONE, OTHER } from '../fields/value-text.ts';
 import { readAppSnapshot } from '../read/snapshot.ts';
 import { readRetention } from '../retention.ts';
@@ -51,8 +52,8 @@ const CELLS_AT_ONCE = 200;
 /** Cells of sliding windows that are in memory at once. */
 const WINDOW_CELLS_AT_ONCE = 2_000;
 
-/** Statistics of the numbers of some events. Texts are exact, as JSON; null where there are no numbers. */
-export type NumberStats = { readonly count: number; readonly sum: string } & {
+/** Statistics of the numbers of some events. Texts are exact, as JSON; null where there are no numbers. @prop bins where they are asked for */
+export type NumberStats = { readonly count: number; readonly sum: string; readonly bins?: Bins } & {
   readonly [name in Stat]: (typeof MEASURES)[name]['kind'] extends 'exact' ? string | null : number | null;
 };
 
@@ -86,6 +87,8 @@ export interface SummaryRequest extends SeriesRequest {
   readonly question: SummaryQuestion;
   /** With `by`: these values are shown apart, as JSON, and not those with the most events. */
   readonly values?: readonly string[];
+  /** Whether statistics of numbers have the bins of these. */
+  readonly withBins?: boolean;
 }
 
 export interface SummaryLine {
@@ -326,7 +329,7 @@ async function readLines(
   lineOf(null);
   for (const { line, cell } of cells) lineOf(line).add(cell.bucket, cell.count, cell.summary);
   await addCells(tx, scope, parts, lineOf);
-  const made = [...lines].map(([value, buckets]) => ({ value, ...buckets.finish() }));
+  const made = [...lines].map(([value, buckets]) => ({ value, ...buckets.finish(request.withBins) }));
   const leftOut = made.reduce(
     (sum, { left }) => ({
       several: sum.several + left.several,
@@ -567,11 +570,15 @@ class LineBuckets {
     if (summary !== null) this.#summaryAt(index)?.addBytes(summary);
   }
 
-  finish(): { readonly stats: readonly Stats[]; readonly overall: Stats; readonly left: LeftOut } {
+  finish(withBins = false): {
+    readonly stats: readonly Stats[];
+    readonly overall: Stats;
+    readonly left: LeftOut;
+  } {
     const whole = newSummary(this.#kind);
     for (const summary of this.#summaries) if (summary !== null && whole !== null) addSummary(whole, summary);
     const stats = this.#counts.map((count, index) =>
-      statsOf(this.#summaries[index] ?? newSummary(this.#kind), count),
+      statsOf(this.#summaries[index] ?? newSummary(this.#kind), count, withBins),
     );
     const left = whole instanceof NumberSummary ? whole.leftOut : { several: 0, unrepresentable: 0 };
     return {
@@ -579,6 +586,7 @@ class LineBuckets {
       overall: statsOf(
         whole,
         this.#counts.reduce((sum, count) => sum + count, 0),
+        withBins,
       ),
       left,
     };
@@ -631,8 +639,9 @@ class LineBuckets {
 }
 
 /** @param count of the events */
-export function statsOf(summary: Summary | null, count: number): Stats {
-  if (summary instanceof NumberSummary) return numberStatsOf(summary);
+export function statsOf(summary: Summary | null, count: number, withBins = false): Stats {
+  if (summary instanceof NumberSummary)
+    return { ...numberStatsOf(summary), ...(withBins && { bins: summary.bins }) };
   if (summary instanceof DistinctValues) return { count, distinct: summary.count, exact: summary.isExact };
   return { count };
 }
@@ -677,7 +686,7 @@ export interface NumberSeries extends SeriesFrame {
  */
 export async function readNumberSeries(
   sql: Sql,
-  request: SeriesRequest,
+  request: SeriesRequest & Pick<SummaryRequest, 'withBins'>,
   path: readonly string[],
 ): Promise<NumberSeries | BucketsProblem | NotCounted> {
   const question = { kind: 'number', of: path, by: null, filter: null } as const;

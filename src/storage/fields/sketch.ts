@@ -34,6 +34,74 @@ function middleOf(bin: number): number {
   return bin < 0 ? -size : size;
 }
 
+/** The greatest number of a bin of positive numbers: the double of which the next one is in the next bin. */
+function greatestOf(bin: number): number {
+  const power = GAMMA ** (bin - OFFSET);
+  // A power is as inexact as the logarithm that numbers were counted by.
+  let [low, high] = [power * (1 - 1e-9), power * (1 + 1e-9)];
+  for (;;) {
+    const middle = low + (high - low) / 2;
+    if (middle <= low || middle >= high) return low;
+    if (binOf(middle) > bin) high = middle;
+    else low = middle;
+  }
+}
+
+/** The numbers of a bin of a histogram: of its two ends the one nearer to 0 is exclusive. The bin of 0 has 0 as both. */
+export interface HistogramBin {
+  readonly from: number;
+  readonly to: number;
+}
+
+/** Bins of some numbers, ascending, as wide as 1, 2, 4 … of those of a sketch: the edges of wide ones are edges of narrow ones. */
+export interface Histogram {
+  readonly bins: readonly HistogramBin[];
+  /** Counts by these bins. @param bins of some of the numbers */
+  countsOf(bins: Bins): number[];
+}
+
+/** @param all the bins of all numbers @param most how many bins it may have, at least 5 */
+export function histogramOf(all: Bins, most: number): Histogram {
+  /** By sign, the first and the last bin in the order of sizes. */
+  const ends = new Map<number, [first: number, last: number]>();
+  all.forEach((bin) => {
+    const [first = Infinity, last = -Infinity] = ends.get(Math.sign(bin)) ?? [];
+    ends.set(Math.sign(bin), [Math.min(first, Math.abs(bin)), Math.max(last, Math.abs(bin))]);
+  });
+  let width = 1;
+  const wide = (bin: number): number => (bin === 0 ? 0 : Math.ceil((bin - OFFSET) / width));
+  const lengthOf = ([first, last]: [number, number]): number => wide(last) - wide(first) + 1;
+  while ([...ends.values()].reduce((sum, one) => sum + lengthOf(one), 0) > most) width *= 2;
+  const bins: HistogramBin[] = [];
+  const places = new Map<number, (bin: number) => number>();
+  for (const sign of [-1, 0, 1]) {
+    const own = ends.get(sign);
+    if (own === undefined) continue;
+    const [before, length, first] = [bins.length, lengthOf(own), wide(own[0])];
+    places.set(sign, (bin) => {
+      const place = wide(Math.abs(bin)) - first;
+      return before + (sign < 0 ? length - 1 - place : place);
+    });
+    for (let at = 0; at < length; at += 1) {
+      const size = (sign < 0 ? length - 1 - at : at) + first;
+      const [near, far] =
+        sign === 0 ? [0, 0] : [size - 1, size].map((edge) => greatestOf(edge * width + OFFSET));
+      bins.push(sign < 0 ? { from: -(far ?? 0), to: -(near ?? 0) } : { from: near ?? 0, to: far ?? 0 });
+    }
+  }
+  return {
+    bins,
+    countsOf: (some) => {
+      const counts = bins.map(() => 0);
+      some.forEach((bin, count) => {
+        const at = places.get(Math.sign(bin))?.(bin) ?? 0;
+        counts[at] = (counts[at] ?? 0) + count;
+      });
+      return counts;
+    },
+  };
+}
+
 /** As many bins as are merged with one of their number by a search for each rather than by a walk through all. */
 const SEARCHED = 8;
 

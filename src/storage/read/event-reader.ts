@@ -137,7 +137,7 @@ function readsOf(sql: Sql, routes: ReadRoutes) {
     valueSeries: (request: FieldSeriesRequest, path: readonly string[], only?: FieldFilter | null) =>
       counted(request.appId, (own) => readValueSeries(own, request, path, only)),
     /** Statistics of the numbers of a declared field by bucket. */
-    numberSeries: (request: SeriesRequest, path: readonly string[]) =>
+    numberSeries: (request: Parameters<typeof readNumberSeries>[1], path: readonly string[]) =>
       counted(request.appId, (own) => readNumberSeries(own, request, path)),
     /** Statistics, or events, by bucket, and by the values of another path. */
     summarySeries: (request: SummaryRequest) =>

@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { numberStatsOf } from '../../../src/storage/counts/summary-series.ts';
 import { decimalText, parseText, quotient } from '../../../src/storage/fields/decimal-sum.ts';
 import { NumberSummary } from '../../../src/storage/fields/number-summary.ts';
-import { binOf, MOST_BINS, MOST_ERROR } from '../../../src/storage/fields/sketch.ts';
+import { binOf, histogramOf, MOST_BINS, MOST_ERROR } from '../../../src/storage/fields/sketch.ts';
 import { runs } from '../../support/fuzz.ts';
 
 function summaryOf(...literals: string[]): NumberSummary {
@@ -73,6 +73,67 @@ test('sums, minima, maxima and counts are exact, and quantiles within their erro
     }),
     runs(200),
   );
+});
+
+/** By the edges that are told, each number for itself. */
+const isIn = ({ from, to }: { from: number; to: number }, number: number): boolean =>
+  from === to ? number === 0 : from < 0 ? from <= number && number < to : from < number && number <= to;
+
+test('a histogram has every number once, in the bin whose edges say so, in as few bins as asked for', () => {
+  const edges = fc
+    .tuple(fc.constantFrom(-1, 1), fc.integer({ min: -60, max: 29 }), fc.constantFrom('1', '1.02', '9.99'))
+    .map(([sign, exponent, digits]) => `${sign < 0 ? '-' : ''}${digits}e${exponent}`);
+  const literal = fc.oneof(
+    spelled.map((one) => one.literal),
+    edges,
+    fc.constant('0'),
+    fc.constant('-0.0'),
+  );
+  const [parts, most] = [
+    fc.array(fc.array(literal, { maxLength: 30 }), { minLength: 1, maxLength: 4 }),
+    fc.integer({ min: 5, max: 200 }),
+  ];
+  fc.assert(
+    fc.property(parts, most, (literals, limit) => {
+      const summaries = literals.map((some) => summaryOf(...some));
+      const all = new NumberSummary();
+      for (const one of summaries) all.add(one);
+      const { bins, countsOf } = histogramOf(all.bins, limit);
+      expect(bins.length).toBeLessThanOrEqual(limit);
+      for (const [at, { from, to }] of bins.entries()) {
+        expect(from).toBeLessThanOrEqual(to);
+        const next = bins[at + 1]?.from ?? Infinity;
+        // There are gaps beside 0 alone.
+        if (Math.sign(to) === Math.sign(next) && next < Infinity) expect(next).toBe(to);
+        else expect(next).toBeGreaterThanOrEqual(to);
+      }
+      for (const [index, summary] of summaries.entries()) {
+        const numbers = (literals[index] ?? []).filter((one) => summaryOf(one).count === 1).map(Number);
+        const counts = countsOf(summary.bins);
+        expect(counts).toEqual(bins.map((bin) => numbers.filter((number) => isIn(bin, number)).length));
+        expect(counts.reduce((sum, count) => sum + count, 0)).toBe(summary.count);
+      }
+    }),
+    runs(200),
+  );
+});
+
+test('the edges of a histogram are exact: the next double is in the next bin', () => {
+  const beside = (number: number, step: bigint): number => {
+    const view = new DataView(new ArrayBuffer(8));
+    view.setFloat64(0, number);
+    view.setBigInt64(0, view.getBigInt64(0) + step);
+    return view.getFloat64(0);
+  };
+  for (const bin of histogramOf(summaryOf('0.001', '1', '12345.6').bins, 200).bins) {
+    expect(binOf(beside(bin.to, 1n))).toBe(binOf(bin.to) + 1);
+    expect(binOf(-beside(bin.to, 1n))).toBe(binOf(-bin.to) - 1);
+  }
+  expect(histogramOf(summaryOf('0.001', '1', '12345.6').bins, 200).bins).toContainEqual(
+    expect.objectContaining({ to: 1 }),
+  );
+  expect(histogramOf(summaryOf('-1e-60', '0', '-1e29', '1e-60', '1e29').bins, 5).bins).toHaveLength(5);
+  expect(histogramOf(summaryOf().bins, 40).bins).toEqual([]);
 });
 
 test('summaries add up in any order, also as bytes one after the other', () => {
