@@ -404,7 +404,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     const few = (await get(`${days}&bins=5`)).data.bins as Bin[];
     expect(few).toHaveLength(5);
     expect((await get(days)).data.bins.length).toBeLessThanOrEqual(40);
-    const ones = (await get(`${days}&from=2026-01-04&to=2026-01-05`)).data;
+    const ones = (await get('of=ms&stat=histogram&interval=1d&from=2026-01-04&to=2026-01-05')).data;
     expect(
       expected(
         ones.bins,

@@ -543,7 +543,12 @@ function grouped(rows: readonly Row[]): ReadonlyMap<string, readonly Row[]> {
 }
 
 /** Leaves out the points of the last lines, then lines, then the oldest points, until the answer is short. */
-function shortened(answer: Answer, all: readonly ShownLine[]): Answer {
+function shortened({ overall, ...rest }: Answer, all: readonly ShownLine[]): Answer {
+  // Of many lines these may be longer than the answer may be, however few points it has.
+  const isLong = JSON.stringify(overall ?? null).length > MOST_CHARACTERS / 2;
+  const answer = isLong
+    ? { ...rest, overallLeftOut: 'Ask for fewer statistics, or without by, for those of the whole interval.' }
+    : { ...rest, ...(overall !== undefined && { overall }) };
   let lines = withPointsThatFit(all, MOST_CHARACTERS - JSON.stringify(answer).length);
   const shown = (): Answer => {
     const bare = lines.filter(({ points }) => points === undefined).length;

@@ -283,6 +283,44 @@ describe('the tools', () => {
     }
   });
 
+  test('are short where the names of lines and their statistics alone are long, with the edges of a histogram', async () => {
+    const owner = await newPerson(service, 'wide@example.com');
+    const wide = await newOwnApp(owner);
+    const declared = { path: 'ms', kind: 'number', by: 'who', backfill: true };
+    expect((await owner.post(`${wide.path}/declared-fields`, declared)).status).toBe(201);
+    const logged = Array.from({ length: 60 }, (_, n) => ({
+      typeName: 'call',
+      payload: { ms: n, who: `${n} ${'x'.repeat(190)}` },
+    }));
+    const stored = await postBatch(service, logged, { Authorization: `Bearer ${wide.loggingToken}` });
+    expect(stored.status).toBe(200);
+    const asked = { name: 'agent', appIds: [wide.appId], expiresInSeconds: null };
+    const { resourceToken } = await createResourceToken(service.sql, asked);
+    const headers = { Authorization: `Bearer ${resourceToken}` };
+    const path = `/v1/apps/${wide.appId}/series?of=ms&stat=sum&by=who`;
+    await until(async () => (await service.request({ path, headers })).status === 200, 'it is counted');
+    const callSeries = async (args: object) => {
+      const { body } = await service.request({
+        ...{ method: 'POST', path: '/mcp' },
+        headers: { ...headers, 'Content-Type': 'application/json' },
+        body: JSON.stringify({
+          ...{ jsonrpc: '2.0', id: 1, method: 'tools/call' },
+          params: { name: 'series', arguments: { appId: wide.appId, of: 'ms', interval: '1M', ...args } },
+        }),
+      });
+      const { text } = JSON.parse(body).result.content[0] as { text: string };
+      expect(text.length).toBeLessThanOrEqual(12_000);
+      return JSON.parse(text);
+    };
+    const stat = ['sum', 'avg', 'min', 'max', 'stddev', 'p50', 'p90', 'p95', 'p99', 'histogram'];
+    expect(await callSeries({ by: 'who', stat })).toHaveProperty('overallLeftOut');
+    const { bins, overall, columns, lines } = await callSeries({ stat: 'histogram' });
+    expect(columns).toEqual(['start', 'count', 'histogram']);
+    expect(overall.histogram).toHaveLength(bins.length);
+    expect(lines[0].points.at(-1)[2]).toEqual(overall.histogram);
+    expect(overall.histogram.reduce((sum: number, count: number) => sum + count, 0)).toBe(60);
+  });
+
   test('refuse a series of more rows than an answer could ever show', async () => {
     const wide = await service.newApp();
     const types = Array.from({ length: 60 }, (_, n) => ({ typeName: `type ${n}`, payload: {} }));
