@@ -60,7 +60,7 @@ function Bar({
 }
 
 /** How the share has changed, in percent of itself, or how many times it is as much. */
-function changed({ partShare, restShare }: Difference): string {
+export function changed({ partShare, restShare }: Pick<Difference, 'partShare' | 'restShare'>): string {
   if (restShare === 0) return 'only here';
   if (partShare === 0) return 'not here';
   return change(partShare, restShare) ?? `${amount(Math.round(partShare / restShare))}×`;

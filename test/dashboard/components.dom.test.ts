@@ -13,6 +13,7 @@ import { ConfirmName, Field, Form, Select } from '../../dashboard/components/fie
 import { JsonTree } from '../../dashboard/components/json-tree.ts';
 import { ProblemBox } from '../../dashboard/components/problem.ts';
 import { Groups } from '../../dashboard/explore/cross-table.ts';
+import { changed } from '../../dashboard/explore/explain.ts';
 import { readArrivals } from '../../dashboard/explore/follow.ts';
 import { html } from '../../dashboard/html.ts';
 import { useAction } from '../../dashboard/resource.ts';
@@ -352,6 +353,20 @@ test('a table by two fields has a cell of its own for each value, whatever it lo
   expect(Object.fromEntries(rows.get('"5"') ?? [])).toMatchObject({ x: '31', '"5"': '32', '5': '33' });
   expect(Object.fromEntries(rows.get('other') ?? [])).toMatchObject({ other: '1,000', x: '–' });
   expect(Object.fromEntries(rows.get('(none)') ?? [])).toMatchObject({ x: '2,000' });
+});
+
+test('a share that has changed a lot is so many times as much, not a percentage of hardly anything', () => {
+  const shares = [
+    [0.5, 0.0005],
+    [0.6, 0.4],
+    [0.1, 0.4],
+    [0.1, 0],
+    [0, 0.1],
+  ] as const;
+  expect(shares.map(([partShare, restShare]) => changed({ partShare, restShare }))).toEqual([
+    ...['1,000×', '+50%', '-75%'],
+    ...['only here', 'not here'],
+  ]);
 });
 
 test('arrivals are read page by page, and are too many beyond what a list takes', async () => {
