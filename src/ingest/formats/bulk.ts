@@ -176,9 +176,12 @@ function itemOf(scan: JsonScan, about: JsonScan, pathIndex: string | null): Item
   };
 }
 
-/** The end of an index that is made anew for each hour, day, week, month or size. */
+/**
+ * The end of an index that is made anew for each hour, day, week, month or size: a separator, then a year with its parts in order,
+ * all separated or all joined. Two separated digits are a month or a week of the year (`xxxx.ww` of Logstash).
+ */
 const PERIOD =
-  /[-_.](?:(?:19|20)\d\d(?:(?:0[1-9]|1[0-2])(?:(?:0[1-9]|[12]\d|3[01])(?:[01]\d|2[0-3])?)?|[-.](?:0[1-9]|1[0-2])(?:[-.](?:0[1-9]|[12]\d|3[01])(?:[-.T](?:[01]\d|2[0-3]))?)?|[-.]?w(?:0[1-9]|[1-4]\d|5[0-3]))|0\d{5})$/i;
+  /[-_.](?:(?:19|20)\d\d(?:(?:0[1-9]|1[0-2])(?:(?:0[1-9]|[12]\d|3[01])(?:[01]\d|2[0-3])?)?|[-_.](?:0[1-9]|[1-4]\d|5[0-3])|[-_.](?:0[1-9]|1[0-2])[-_.](?:0[1-9]|[12]\d|3[01])(?:[-_.T](?:[01]\d|2[0-3]))?|[-_.]?w(?:0[1-9]|[1-4]\d|5[0-3]))|0\d{5})$/i;
 /** Periods and numbers that are cut from one name at most. */
 const MOST_PERIODS = 4;
 

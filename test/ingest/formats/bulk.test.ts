@@ -148,13 +148,24 @@ test('a document of a clock that is ahead is stored once, however often it is se
 
 test('indexes that are made by period, or rolled over, are one type', async () => {
   const periods = ['2026-01-31', '2026.01.31', '20260131', '2026013108', '2026-w05', '2026.05', '202601'];
-  const more = ['2026-01-31.08', '2026.01.31-000001', '000001', '2026.01.31.08'];
-  const names = [...periods, ...more].map((period) => `web-${period}`);
+  const more = ['2026-01-31.08', '2026.01.31-000001', '000001', '2026.01.31.08', '2026.53', '2026_w05'];
+  const joined = ['2026_01_31', '2026_01_31_08', '2026_01', '20260131', '2026-01-31T08'];
+  const names = [
+    ...[...periods, ...more].map((period) => `web-${period}`),
+    ...joined.map((period) => `web_${period}`),
+  ];
   await bulk(
     lines(...[...names, '.ds-web-2026.01.31-000001'].flatMap((_index) => [{ create: { _index } }, {}])),
   );
   expect(await stored('web')).toHaveLength(names.length + 1);
-  for (const name of ['order-123456', 'order-1234', 'web-2026.13.45', 'web-v05']) {
+  for (const name of [
+    'order-123456',
+    'order-1234',
+    'web-2026.13.45',
+    'web_2026_54',
+    'web2026_01_31',
+    'web-v05',
+  ]) {
     await bulk(lines({ create: { _index: name } }, {}));
     expect(await stored(name), name).toHaveLength(1);
   }
