@@ -24,6 +24,8 @@ const MAX_BODY_BYTES = 65_536;
 const MOST_MESSAGES = 10;
 
 /** Codes of JSON-RPC 2.0. */
+const PARSE_ERROR = -32_700;
+const INVALID_REQUEST = -32_600;
 const METHOD_NOT_FOUND = -32_601;
 const INVALID_PARAMS = -32_602;
 const UNSUPPORTED_VERSION = -32_000;
@@ -58,21 +60,24 @@ const REPLY: Schema = objectOf(
   { title: 'McpReply', optional: ['result', 'error'] },
 );
 
-/** The refusal of a version. */
-const UNSPOKEN = objectOf(
+/** The refusal of a body that is no message, or of a version. */
+const REFUSED = objectOf(
   {
     jsonrpc: { const: '2.0' },
     id: { type: ['string', 'integer', 'null'] },
-    error: objectOf({
-      code: { const: UNSUPPORTED_VERSION },
-      message: { type: 'string' },
-      data: objectOf({
-        supported: { type: 'array', items: { type: 'string' } },
-        requested: { type: 'string' },
-      }),
-    }),
+    error: objectOf(
+      {
+        code: { enum: [PARSE_ERROR, INVALID_REQUEST, UNSUPPORTED_VERSION] },
+        message: { type: 'string' },
+        data: objectOf({
+          supported: { type: 'array', items: { type: 'string' } },
+          requested: { type: 'string' },
+        }),
+      },
+      { optional: ['data'] },
+    ),
   },
-  { title: 'McpVersionError' },
+  { title: 'McpRefusal' },
 );
 
 const NO_PARAMETERS = new Query({});
@@ -108,7 +113,7 @@ export const MCP: Declaration = {
       202: { description: 'A notification was taken. The body is empty.', content: {} },
     },
     refusals: ['accessDenied'],
-    errors: { 'application/json': { schema: UNSPOKEN } },
+    errors: { 'application/json': { schema: REFUSED } },
   },
 };
 
@@ -120,11 +125,12 @@ const FOREIGN = new Rejection(
   'accessDenied',
   'Requests of web pages must come from this site: the header Origin names another one.',
 );
-const NO_MESSAGE = new Rejection(
-  'invalidBody',
+const NO_MESSAGE = invalidRequest(
   'The body must be a message of JSON-RPC 2.0: {"jsonrpc":"2.0","id":1,"method":"tools/list"}.',
 );
-const TOO_MANY = new Rejection('invalidBody', `A batch has from 1 to ${MOST_MESSAGES} messages.`);
+const NO_ID = invalidRequest('The id of a request is a text or a whole number; a notification has none.');
+const NO_PARAMS = invalidRequest('params must be an object.');
+const TOO_MANY = invalidRequest(`A batch has from 1 to ${MOST_MESSAGES} messages.`);
 
 /** A request or notification, or the response to a request that was never sent. */
 interface Message {
@@ -144,7 +150,8 @@ export function mcpRoute(options: McpRouteOptions): Route {
     handle: async (exchange) => {
       // Before the first await: a transport drops a body that nobody reads.
       const text = await exchange.text({ maxBytes: MAX_BODY_BYTES });
-      if (text instanceof Rejection) return text;
+      if (text instanceof Rejection)
+        return text.reason === 'invalidBody' ? asJsonRpc(text, PARSE_ERROR) : text;
       if (isForeign(exchange, publicUrl)) return FOREIGN;
       const token = await access.admit(exchange);
       if (token instanceof Rejection) return token;
@@ -232,15 +239,24 @@ function versionProblem(exchange: Exchange, id: Message['id']): Rejection | null
   const requested = exchange.header(VERSION_HEADER);
   if (requested === '' || VERSIONS.some((known) => known === requested)) return null;
   const message = `MCP-Protocol-Version must be one of ${VERSIONS.join(', ')}: begin with initialize.`;
-  const error = { code: UNSUPPORTED_VERSION, message, data: { supported: VERSIONS, requested } };
-  return invalidParameters(message).written(JSON.stringify({ jsonrpc: '2.0', id, error }));
+  return asJsonRpc(invalidParameters(message), UNSUPPORTED_VERSION, id, { supported: VERSIONS, requested });
+}
+
+function invalidRequest(details: string): Rejection {
+  return asJsonRpc(new Rejection('invalidBody', details), INVALID_REQUEST);
+}
+
+/** A refusal with the body of JSON-RPC. @param id null where no request could be read */
+function asJsonRpc(refusal: Rejection, code: number, id: Message['id'] = null, data?: object): Rejection {
+  const error = { code, message: refusal.details, ...(data && { data }) };
+  return refusal.written(JSON.stringify({ jsonrpc: '2.0', id, error }));
 }
 
 function parse(
   text: string,
 ): { readonly messages: readonly Message[]; readonly isBatch: boolean } | Rejection {
   const problem = scanDocument(new JsonScan(), text);
-  if (problem !== null) return problem;
+  if (problem !== null) return asJsonRpc(problem, PARSE_ERROR);
   const body: unknown = JSON.parse(text);
   const isBatch = Array.isArray(body);
   const sent: readonly unknown[] = isBatch ? body : [body];
@@ -248,21 +264,21 @@ function parse(
   const messages: Message[] = [];
   for (const one of sent) {
     const message = messageOf(one);
-    if (message === null) return NO_MESSAGE;
+    if (message instanceof Rejection) return message;
     messages.push(message);
   }
   return { messages, isBatch };
 }
 
-/** @returns null for what is no message */
-function messageOf(sent: unknown): Message | null {
-  if (!isObject(sent) || sent.jsonrpc !== '2.0') return null;
-  const { id = null, method = null, params = {} } = sent;
-  if (id !== null && typeof id !== 'string' && !Number.isInteger(id)) return null;
-  if (!isObject(params)) return null;
-  if (typeof method !== 'string') return 'result' in sent || 'error' in sent ? NOTHING : null;
-  // A whole number, or a text: looked at above.
-  return { id: id as string | number | null, method, params };
+function messageOf(sent: unknown): Message | Rejection {
+  if (!isObject(sent) || sent.jsonrpc !== '2.0') return NO_MESSAGE;
+  const { id, method, params = {} } = sent;
+  if (method === undefined && ('result' in sent || 'error' in sent)) return NOTHING;
+  if (typeof method !== 'string') return NO_MESSAGE;
+  if (id !== undefined && typeof id !== 'string' && !(typeof id === 'number' && Number.isInteger(id)))
+    return NO_ID;
+  if (!isObject(params)) return NO_PARAMS;
+  return { id: id ?? null, method, params };
 }
 
 /** A response, though nothing was asked. */

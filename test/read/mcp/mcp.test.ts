@@ -87,7 +87,9 @@ const ask = async (
     method,
     path: '/mcp',
     headers: { Authorization: `Bearer ${token}`, ...headers },
-    ...(method === 'POST' && { body: typeof message === 'string' ? message : JSON.stringify(message) }),
+    ...(method === 'POST' && {
+      body: typeof message === 'string' || Buffer.isBuffer(message) ? message : JSON.stringify(message),
+    }),
   });
 const PING = { jsonrpc: '2.0', id: 1, method: 'ping' };
 
@@ -139,9 +141,24 @@ describe('the protocol', () => {
       { jsonrpc: '2.0', id: 1, result: {} },
       { jsonrpc: '2.0', id: 'b', result: {} },
     ]);
-    for (const wrong of ['', '{', '[]', '1', 'null', { id: 1, method: 'ping' }, { ...PING, id: 1.5 }])
-      expect((await ask(wrong)).status, JSON.stringify(wrong)).toBe(400);
-    expect((await ask(Array.from({ length: 11 }, () => PING))).status).toBe(400);
+    const codeOf = async (wrong: unknown): Promise<unknown[]> => {
+      const { status, body } = await ask(wrong);
+      const { jsonrpc, id, error } = JSON.parse(body);
+      return [status, jsonrpc, id, error?.code];
+    };
+    const noJson = ['', '{', 'method=ping', '{"jsonrpc":"2.0"}}', Buffer.from([0x7b, 0xff, 0x7d])];
+    const noMessage = ['[]', '1', 'null', { id: 1, method: 'ping' }, { ...PING, method: 1 }];
+    const noRequest = [
+      { ...PING, id: 1.5 },
+      { ...PING, id: null },
+      { ...PING, id: {} },
+      { ...PING, params: [] },
+    ];
+    const tooMany = Array.from({ length: 11 }, () => PING);
+    for (const wrong of noJson)
+      expect(await codeOf(wrong), String(wrong)).toEqual([400, '2.0', null, -32_700]);
+    for (const wrong of [...noMessage, ...noRequest, tooMany])
+      expect(await codeOf(wrong), JSON.stringify(wrong)).toEqual([400, '2.0', null, -32_600]);
     expect((await ask({ ...PING, params: { text: 'x'.repeat(70_000) } })).status).toBe(413);
     const error = async (message: object): Promise<unknown> => JSON.parse((await ask(message)).body).error;
     expect(await error({ ...PING, method: 'resources/list' })).toMatchObject({ code: -32_601 });
