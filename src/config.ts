@@ -361,7 +361,8 @@ export const SETTINGS = {
   HTTP_TRANSPORT: {
     default: 'auto',
     unit: '',
-    meaning: 'uws (uWebSockets.js), node (node:http), or auto: uws if it has a binary for this Node.',
+    meaning:
+      'uws (uWebSockets.js), node (node:http), or auto: node behind a proxy (TRUST_PROXY), which keeps idle connections longer; else uws if it has a binary for this Node.',
     parse: oneOf('auto', 'uws', 'node'),
   },
   CREATE_LIMIT_PER_MINUTE: {

@@ -236,6 +236,9 @@ const ignore = (): void => undefined;
 const CHUNK_BYTES = 32_768;
 const MALFORMED = new Rejection('invalidParameters', 'The request is not valid HTTP.');
 
+/** Milliseconds after which an idle connection is closed: longer than usual proxies keep theirs (Caddy: 2 minutes). */
+const KEEP_ALIVE_MS = 130_000;
+
 class NodeTransport implements Transport {
   readonly #server: Server;
   /** The latest request of each connection. */
@@ -244,7 +247,7 @@ class NodeTransport implements Transport {
   constructor(options: TransportOptions) {
     // Node's own error responses have no body, so most of its checks are disabled and done below.
     this.#server = createServer({
-      keepAliveTimeout: 75_000,
+      keepAliveTimeout: KEEP_ALIVE_MS,
       headersTimeout: 10_000,
       // Interval of the check of headersTimeout; Node's default is 30 seconds.
       connectionsCheckingInterval: 1_000,

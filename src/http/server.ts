@@ -323,11 +323,20 @@ export async function checkTransport(transport: ServerOptions['transport']): Pro
 }
 
 /**
+ * Whether the transport is node:http whatever this machine has: also behind a proxy, unless a transport is set. uWebSockets.js
+ * closes idle connections after 10 seconds, and a request that a proxy sends on one at that moment is a 502.
+ */
+export function usesNode(transport: ServerOptions['transport'], trustedProxies: number): boolean {
+  return transport === 'node' || (transport === 'auto' && trustedProxies > 0);
+}
+
+/**
  * Creates the server on the configured transport.
  * @throws if that is `uws` and there is no binary for this Node version and platform
  */
 export async function createServer(options: ServerOptions): Promise<HttpServer> {
-  if (options.transport === 'node') return new Server(options, 'node', createNodeTransport);
+  if (usesNode(options.transport, options.trustedProxies))
+    return new Server(options, 'node', createNodeTransport);
   try {
     const uws = await loadUws();
     return new Server(options, 'uws', (transport) => createUwsTransport(uws, transport));

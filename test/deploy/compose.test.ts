@@ -55,6 +55,8 @@ const OWN_DEFAULT: Readonly<Record<string, string>> = {
   PUBLIC_URL: '${DOMAIN:+https://$DOMAIN}',
   // biome-ignore lint/suspicious/noTemplateCurlyInString: Compose's own syntax
   TRUST_PROXY: '${DOMAIN:+1}',
+  // biome-ignore lint/suspicious/noTemplateCurlyInString: Compose's own syntax
+  HTTP_TRANSPORT: '${DOMAIN:+uws}',
 };
 
 describe('settings', () => {

@@ -12,7 +12,7 @@ import { Installation, type ServerProcess } from './server-process.ts';
 vi.setConfig({ testTimeout: patient(120_000), hookTimeout: patient(60_000) });
 
 const CLIENTS = 300;
-/** Idle connections are ended after 10 s by uWebSockets.js, after 75 s by node: what is measured here is not idle. */
+/** Idle connections are ended after 10 s by uWebSockets.js, after 130 s by node: what is measured here is not idle. */
 const REQUEST_TIMEOUT_SECONDS = 5;
 /** Ten seconds for heads, five for bodies and answers, and what a sweep and a busy machine add. */
 const CUT_WITHIN_MS = 25_000;

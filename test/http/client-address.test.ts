@@ -8,6 +8,7 @@ import {
   isLoopbackName,
 } from '../../src/http/client-address.ts';
 import type { Exchange } from '../../src/http/exchange.ts';
+import { type TestServiceOptions, withTestService } from '../support/service.ts';
 
 const REMOTE = '10.0.0.9';
 
@@ -110,4 +111,18 @@ test("a host name is this machine's own only if it is a loopback address or loca
     '[::]',
   ])
     expect(isLoopbackName(host)).toBe(false);
+});
+
+test('behind a proxy the transport is the one whose idle connections outlast those of usual proxies', async () => {
+  const keepAlive = async (config: NonNullable<TestServiceOptions['config']>): Promise<string | null> => {
+    let header: string | null = null;
+    await withTestService({ database: 'shared', config }, async ({ url }) => {
+      header = (await fetch(`${url}/livez`)).headers.get('keep-alive');
+    });
+    return header;
+  };
+  // Caddy's default is the longest: two minutes.
+  expect(await keepAlive({ TRUST_PROXY: 1 })).toBe('timeout=130');
+  expect(await keepAlive({ TRUST_PROXY: 1, HTTP_TRANSPORT: 'uws' })).toBeNull();
+  expect(await keepAlive({})).toBeNull();
 });

@@ -1,6 +1,7 @@
 /** Findings about settings, machine and running service: pure functions of the collected facts. */
 import { isPublicAddress } from '../../delivery/addresses.ts';
 import { isLoopbackName } from '../../http/client-address.ts';
+import { usesNode } from '../../http/server.ts';
 import type { Facts } from './facts.ts';
 import { type Finding, note, ok, problem, warning } from './finding.ts';
 
@@ -39,8 +40,13 @@ function service({ service: { readyStatus }, config }: Facts): Finding[] {
 }
 
 function node({ machine, config }: Facts): Finding[] {
-  if (machine.hasUws && config.HTTP_TRANSPORT !== 'node')
-    return [ok('node', `Node ${machine.nodeVersion} with uWebSockets.js`)];
+  if (machine.hasUws && config.HTTP_TRANSPORT !== 'node') {
+    const isBehindProxy = usesNode(config.HTTP_TRANSPORT, config.TRUST_PROXY);
+    const transport = isBehindProxy
+      ? 'on node:http, whose idle connections outlast those of proxies'
+      : 'with uWebSockets.js';
+    return [ok('node', `Node ${machine.nodeVersion} ${transport}`)];
+  }
   return [
     note(
       'node',

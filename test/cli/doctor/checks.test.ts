@@ -504,3 +504,12 @@ test('an address that cannot be asked hides nothing else', () => {
     'problem database: it is away',
   ]);
 });
+
+test('the transport is said, and why it is node:http behind a proxy', () => {
+  const said = (settings: NonNullable<Changes['settings']>): string[] =>
+    findings(installation({ settings }))
+      .filter(({ check }) => check === 'node')
+      .map(({ found }) => found);
+  expect(said({})).toEqual([expect.stringMatching(/node:http, whose idle connections outlast/)]);
+  expect(said({ HTTP_TRANSPORT: 'uws' })).toEqual([expect.stringMatching(/with uWebSockets.js/)]);
+});
