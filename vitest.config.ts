@@ -33,8 +33,8 @@ const FIRST_OF_ENGINE = ['migrate', 'event-writer', 'event-page', 'series'].map(
   (part) => `test/storage/**/${part}.engine.test.ts`,
 );
 const ENGINE = [CONTRACTS, ...(isNightly ? ofKind('engine') : FIRST_OF_ENGINE)];
-/** One contract of each part that a cluster distributes: events, counts, fields, erasing, the feed, questions. */
-const ON_CITUS = ['storage', 'consumers', 'field-counts', 'erasing', 'query'].map(
+/** One contract of each part that a cluster distributes: events, counts, fields, erasing, the feed, questions, searches. */
+const ON_CITUS = ['storage', 'consumers', 'field-counts', 'erasing', 'query', 'words'].map(
   (part) => `test/**/${part}.contract.ts`,
 );
 const NIGHTLY = isNightly ? [] : ['test/**/*.nightly.contract.ts'];

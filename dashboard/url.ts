@@ -17,11 +17,14 @@ export {
 
 const COMPARES: readonly Compare[] = ['previous', 'week', 'month', 'year', 'segment', 'none'];
 
+/** A text of payloads as the API asks for it: alone (`word`), or inside longer words too (`q`). */
+export type SearchedText = readonly [name: 'word' | 'q', text: string];
+
 /** Which events of a range are meant. */
 export interface Segment {
   readonly types: readonly string[];
   readonly filters: readonly string[];
-  readonly text: string | null;
+  readonly text: SearchedText | null;
 }
 
 /** A bucket of the chart, whose events are listed. */
@@ -36,7 +39,7 @@ export interface View {
   /** Conditions on payloads, in the grammar of the API's `filter`. */
   readonly filters: readonly string[];
   /** Text that payloads contain. */
-  readonly text: string | null;
+  readonly text: SearchedText | null;
   /** The one bucket whose events are listed. */
   readonly at: Bucket | null;
   /** The path of the field whose values are the lines; null: event types are. */
@@ -79,6 +82,10 @@ export const NO_SEGMENT: Segment = { types: [], filters: [], text: null };
 export function parseView(search: string, ownZone: string): View {
   const query = new URLSearchParams(search);
   const text = (name: string): string => query.get(name) ?? '';
+  const searched = (end: string): SearchedText | null => {
+    const name = text(`word${end}`) ? 'word' : 'q';
+    return text(name + end) ? [name, text(name + end)] : null;
+  };
   const at = parseRange(text('at'));
   const columns = query.getAll('column');
   const zone = text('tz');
@@ -89,7 +96,7 @@ export function parseView(search: string, ownZone: string): View {
     back: parseRange(text('back')),
     types: listOf(query, 'type'),
     filters: listOf(query, 'filter'),
-    text: text('q') || null,
+    text: searched(''),
     at: at?.kind === 'between' ? { from: at.from, to: at.to } : null,
     by: text('by') || null,
     measure: parseMeasure(query),
@@ -98,7 +105,7 @@ export function parseView(search: string, ownZone: string): View {
     compare,
     other:
       compare === 'segment'
-        ? { types: listOf(query, 'type2'), filters: listOf(query, 'filter2'), text: text('q2') || null }
+        ? { types: listOf(query, 'type2'), filters: listOf(query, 'filter2'), text: searched('2') }
         : undefined,
     hidden: listOf(query, 'hide'),
     zone: zone !== '' && isZone(zone) ? zone : ownZone,
@@ -126,6 +133,8 @@ export function misread(search: string): string[] {
     to: isRange || !has('to'),
     at: view.at !== null,
     tz: view.zone !== '',
+    // A view has one text.
+    q: view.text?.[0] === 'q',
     stat: view.measure !== null,
     part: view.measure !== null,
     mode: view.mode === query.get('mode'),
@@ -159,7 +168,7 @@ export function viewSearch(view: View): string {
   query.set('tz', view.zone);
   for (const type of view.types) query.append('type', type);
   for (const filter of view.filters) query.append('filter', filter);
-  if (view.text !== null) query.set('q', view.text);
+  if (view.text !== null) query.set(...view.text);
   if (view.at !== null) query.set('at', rangeText({ kind: 'between', ...view.at }));
   if (view.by !== null) query.set('by', view.by);
   writeMeasure(view.measure, query);
@@ -169,7 +178,7 @@ export function viewSearch(view: View): string {
   const { types = [], filters = [], text = null } = (view.compare === 'segment' && view.other) || {};
   for (const type of types) query.append('type2', type);
   for (const filter of filters) query.append('filter2', filter);
-  if (text !== null) query.set('q2', text);
+  if (text !== null) query.set(`${text[0]}2`, text[1]);
   for (const key of view.hidden) query.append('hide', key);
   if (!view.live) query.set('refresh', 'off');
   if (view.width !== null) query.set('width', view.width);

@@ -157,7 +157,7 @@ export function scopeQuery(
   for (const type of chosen) query.append('typeId', type);
   for (const type of chosen.length > 0 ? [] : view.types) query.append('exceptTypeId', type.slice(1));
   for (const filter of view.filters) query.append('filter', filter);
-  if (view.text !== null) query.set('q', view.text);
+  if (view.text !== null) query.set(...view.text);
   return query;
 }
 

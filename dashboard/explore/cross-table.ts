@@ -99,7 +99,7 @@ function useQuery(appId: string, { view, span }: ViewAndChange, by: readonly str
     by,
     stats: ['count', ...(stat === null ? [] : [{ of: stat.of, stat: stat.stat }])],
     filter: view.filters,
-    ...(view.text !== null && { q: view.text }),
+    ...(view.text !== null && { [view.text[0]]: view.text[1] }),
     ...Object.fromEntries(
       ['from', 'to', 'hidden'].flatMap((name) => (scope.has(name) ? [[name, scope.get(name)]] : [])),
     ),

@@ -195,9 +195,9 @@ function offersFor(text: string, read: TypedConditions | undefined, view: View, 
   const typed = typedPath(text);
   const wanted = text.trim();
   const { conditions, mistake } = read ?? {};
-  if (mistake) return [{ kind: 'Not understood', label: mistake }, textOffer(wanted)];
+  if (mistake) return [{ kind: 'Not understood', label: mistake }, ...textOffers(wanted)];
   if (typed !== null || conditions)
-    return [...conditionOffers(conditions ?? [], typed, view, known), textOffer(wanted)];
+    return [...conditionOffers(conditions ?? [], typed, view, known), ...textOffers(wanted)];
   const isNot = wanted.startsWith('-');
   const name = isNot ? wanted.slice(1) : wanted;
   const ofTypes = isNot
@@ -235,7 +235,7 @@ function offersFor(text: string, read: TypedConditions | undefined, view: View, 
     .slice(0, MOST_WORD_VALUES)
     .map(({ path, value, events }) => valueOffer({ path, value, events, isNot }, view));
   const [, quoted] = /^"([^"]+)"$/.exec(wanted) ?? [];
-  const texts = [...(quoted === undefined ? [] : [textOffer(quoted)]), textOffer(wanted)];
+  const texts = [...(quoted === undefined ? [] : textOffers(quoted)), ...textOffers(wanted)];
   return [...ofTypes, ...ofFields, ...ofValues, ...texts];
 }
 
@@ -245,12 +245,10 @@ function nearness(wanted: string, name: string): number {
   return whole === part ? 2 : Number(whole.startsWith(part));
 }
 
-const textOffer = (text: string): Offer => ({
-  kind: 'Text',
-  label: text,
-  hint: 'anywhere in the payload',
-  changes: { text },
-});
+const textOffers = (text: string): Offer[] => [
+  { kind: 'Word', label: text, hint: 'anywhere in the payload', changes: { text: ['word', text] } },
+  { kind: 'Text', label: text, hint: 'also inside longer words', changes: { text: ['q', text] } },
+];
 
 const valueOffer = (
   { path, value, events, isNot }: ValueCount & { readonly path: string; readonly isNot: boolean },
@@ -307,6 +305,7 @@ interface ChipsProps {
 
 function Chips({ viewed, types, onEdit }: ChipsProps): VNode {
   const { view, change } = viewed;
+  const [name, searched] = view.text ?? [];
   const names = new Map(types.map(({ typeId, name }) => [typeId, name]));
   const without = (list: readonly string[], gone: string): string[] => list.filter((one) => one !== gone);
   const drop = (changes: Partial<View>): void => change({ hidden: [], at: null, ...changes });
@@ -326,7 +325,7 @@ function Chips({ viewed, types, onEdit }: ChipsProps): VNode {
         onEdit(typable(filter));
       }} />`,
   )}
-  ${view.text !== null && html`<${Chip} text=${`“${view.text}”`} onRemove=${() => drop({ text: null })} onEdit=${() => onEdit(view.text ?? '')} />`}`;
+  ${searched !== undefined && html`<${Chip} text=${name === 'q' ? `“…${searched}…”` : `“${searched}”`} onRemove=${() => drop({ text: null })} onEdit=${() => onEdit(searched)} />`}`;
 }
 
 interface ChipProps {

@@ -6,6 +6,7 @@
 
 import type { MeasureStat } from '../base/measures.ts';
 import type { Permission, Role } from '../base/roles.ts';
+import type { SearchedBy } from '../base/searched-by.ts';
 import type { WebhookFormat } from '../base/webhook-formats.ts';
 
 export type { MeasureStat } from '../base/measures.ts';
@@ -822,6 +823,8 @@ export interface ScanPart
   readonly hasTooMany: boolean;
   /** Rows that were looked at. */
   readonly looked: number;
+  /** Null: the part has no conditions. */
+  readonly searchedBy: SearchedBy | null;
   /** Where the next part begins; null where this was the last. */
   readonly next: string | null;
   /** Everything newer has been looked at, in milliseconds since the Unix epoch. */
@@ -936,6 +939,7 @@ export interface QueryLine {
   readonly scannedFrom: string;
   readonly events: number;
   readonly looked: number;
+  readonly searchedBy?: SearchedBy;
   readonly groups: readonly QueryGroup[];
   readonly truncated?: true;
   readonly leftOut?: Readonly<Record<string, { readonly several: number; readonly unrepresentable: number }>>;

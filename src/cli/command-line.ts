@@ -17,6 +17,7 @@ import { addDemoCommand } from './demo-command.ts';
 import { addDigestCommands } from './digest-command.ts';
 import { addDoctorCommand } from './doctor-command.ts';
 import { addErasureCommands } from './erasure-command.ts';
+import { addEventsCommand } from './events-command.ts';
 import { addExportCommand } from './export-command.ts';
 import { addFieldCommands } from './field-command.ts';
 import { addGroupCommands } from './group-commands.ts';
@@ -82,6 +83,7 @@ export function commandLine(): Command {
   addMailCommands(program);
   addImportCommand(program);
   addBackupCommand(program);
+  addEventsCommand(program);
   addExportCommand(program);
   addRestoreCommand(program);
   addCopyCommand(program);

@@ -94,8 +94,8 @@ async function runExport(
   options: ExportCommandOptions,
 ): Promise<ExportResult> {
   const conditions = conditionsOf(options.filter ?? []);
-  const filter = payloadFilter(conditions, null);
-  const counted = fieldFilterOf({ filter: conditions, q: null });
+  const filter = payloadFilter(conditions);
+  const counted = fieldFilterOf({ filter: conditions });
   const output = file === '-' ? null : await outputOf(file);
   const startedAt = performance.now();
   const events = storage.reader(sql);
@@ -127,13 +127,17 @@ async function runExport(
   }
 }
 
-function conditionsOf(texts: readonly string[]): readonly Condition[] {
+export function conditionsOf(texts: readonly string[]): readonly Condition[] {
   const conditions = parseFilters(texts);
   if (typeof conditions === 'string') throw new WrongInput(`--filter ${conditions}`);
   return conditions;
 }
 
-async function scopeOf(sql: Sql, options: ExportCommandOptions): Promise<ScanRequest> {
+/** Which events the options name, oldest first. */
+export async function scopeOf(
+  sql: Sql,
+  options: Pick<ExportCommandOptions, 'app' | 'from' | 'to' | 'type'>,
+): Promise<ScanRequest> {
   const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${options.app}`;
   if (app === undefined) throw appNotFound(options.app);
   const { from = null, to: until = null } = options;
@@ -181,7 +185,7 @@ async function progressOf(
   });
 }
 
-function instant(text: string): number {
+export function instant(text: string): number {
   const bound = parseBound(text, 'start');
   if (typeof bound === 'string') throw new InvalidArgumentError(`It ${bound}.`);
   return bound;

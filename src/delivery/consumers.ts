@@ -43,7 +43,7 @@ export interface EventChoice {
 export function matcherOfChoice({ types, filter }: EventChoice): (event: CommittedEvent) => boolean {
   const conditions = parseFilters(filter);
   if (typeof conditions === 'string') throw new WrongInput(`the filter ${conditions}`);
-  const rows = payloadFilter(conditions, null);
+  const rows = payloadFilter(conditions);
   const wanted = new Set(types);
   return ({ typeName, payload }) =>
     (wanted.size === 0 || wanted.has(typeName)) && (rows === null || rows.matches(payload));

@@ -31,7 +31,7 @@ export function parseConditions(texts: readonly string[], action: ErasureAction)
     throw refused('invalidBody', `an erasure takes 1 to ${MAX_CONDITIONS} conditions, not ${texts.length}`);
   const conditions = parseFilters(texts);
   if (typeof conditions === 'string') throw refused('invalidBody', `the filter ${conditions}`);
-  const filter = payloadFilter(conditions, null);
+  const filter = payloadFilter(conditions);
   if (filter === null) throw new Error('Conditions make no filter.');
   if (action === 'anonymize' && !conditions.every(isAboutValues))
     throw refused(

@@ -16,6 +16,8 @@ export const TIMESTAMP: Schema = {
   pattern: '^\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d\\.\\d{3}Z$',
   examples: ['2026-11-20T14:27:08.875Z'],
 };
+export const SEARCHED_BY_NOTE =
+  '`scan`: payloads were read. `words`: lists of words said where to look. `mixed`: some each way. Answers are the same.';
 export const COUNT: Schema = { type: 'integer', minimum: 0 };
 export const PAYLOAD: Schema = {
   type: 'object',

@@ -210,7 +210,7 @@ export function queriesOf(search: string, shared: URLSearchParams): ViewQueries 
     for (const id of ids) query.append('typeId', id);
     for (const type of ids.length > 0 ? [] : types) query.append('exceptTypeId', type.slice(1));
     for (const condition of [...valuesOf('filter'), ...further]) query.append('filter', condition);
-    for (const text of valuesOf('q').slice(0, 1)) query.set('q', text);
+    for (const name of ['q', 'word']) for (const text of valuesOf(name).slice(0, 1)) query.set(name, text);
     const width = WIDTHS.find((one) => one === view.get('width'));
     if (width !== undefined && !query.has('width')) query.set('width', width);
     return query;

@@ -61,6 +61,7 @@ const CHART = {
   by: path(BY, null),
   filter: AS_SENT,
   q: text('Only events whose payload contains this text.', { convert: (sent) => sent }),
+  word: text('The same for a text that stands alone.', { convert: (sent) => sent }),
 } as const;
 
 /** What the charts of a board have in common. */
@@ -150,21 +151,22 @@ export interface ChartConditions {
 export function conditionsOf(query: {
   readonly filter: readonly string[];
   readonly q: string | null;
+  readonly word: string | null;
 }): ChartConditions {
-  const { filter, q } = query;
+  const { filter, q, word } = query;
   const conditions = parseFilters(filter);
-  const hasConditions = q !== null || filter.length > 0;
+  const hasConditions = q !== null || word !== null || filter.length > 0;
   if (typeof conditions === 'string')
     return { filter: null, hasConditions, rows: refuse(`filter ${conditions}.`) };
-  const counted = fieldFilterOf({ filter: conditions, q });
-  return { filter: counted, hasConditions, rows: tooMuch(query) ?? payloadFilter(conditions, q) };
+  const counted = fieldFilterOf({ ...query, filter: conditions });
+  return { filter: counted, hasConditions, rows: tooMuch(query) ?? payloadFilter(conditions, query) };
 }
 
 /** The limits are those of the list of the same events. */
-function tooMuch({ filter, q }: Parameters<typeof conditionsOf>[0]): Rejection | null {
+function tooMuch({ filter, ...texts }: Parameters<typeof conditionsOf>[0]): Rejection | null {
   if (filter.length > MAX_FILTERS) return refuse(`filter may be given at most ${MAX_FILTERS} times.`);
-  const isLong = q !== null && q.length > MAX_FILTER_LENGTH;
-  return isLong ? refuse(`q must have at most ${MAX_FILTER_LENGTH} characters.`) : null;
+  const long = (['q', 'word'] as const).find((name) => (texts[name]?.length ?? 0) > MAX_FILTER_LENGTH);
+  return long === undefined ? null : refuse(`${long} must have at most ${MAX_FILTER_LENGTH} characters.`);
 }
 
 /** The buckets of a chart: as few as it says, or of a width. */

@@ -1,10 +1,19 @@
 /** Pages of events by cursor, and one event. */
+import { SEARCHED_BY } from '../base/searched-by.ts';
 import { Rejection } from '../errors.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import { Invalid, invalidParameters, oneOf, Query, text, wholeNumber } from '../http/query.ts';
 import type { ReadPlace } from '../http/read-slots.ts';
 import { decodeCursor, encodeCursor, type RowFilter, type StoredEvent } from '../storage/storage.ts';
-import { COUNT, CURSOR, EVENT, EVENT_ID, SINGLE_EVENT, TIMESTAMP } from './answer-shapes.ts';
+import {
+  COUNT,
+  CURSOR,
+  EVENT,
+  EVENT_ID,
+  SEARCHED_BY_NOTE,
+  SINGLE_EVENT,
+  TIMESTAMP,
+} from './answer-shapes.ts';
 import { type AppRead, appRead, type ReadCall } from './app-read.ts';
 import { pageBody } from './event-text.ts';
 import { DEFAULT_PAGE_EVENTS, MAX_PAGE_EVENTS } from './events-query.ts';
@@ -37,7 +46,7 @@ const EVENTS_QUERY = new Query(
       convert: (sent) => decodeCursor(sent) ?? new Invalid('must be the nextCursor of an earlier page'),
     }),
     total: oneOf(
-      '`exact` also counts all events of the scope. With `filter` only if the counts of a declared field answer it; not with `q`.',
+      '`exact` also counts all events of the scope. With `filter` only if the counts of a declared field answer it; not with `q` or `word`.',
       ['none', 'exact'],
       'none',
     ),
@@ -65,6 +74,10 @@ const PAGINATION = objectOf(
         `With a filter, where the page has ended because it looked at ${SEARCH_BUDGET.rows.toLocaleString('en-US')} ` +
         'events or took too long: about how far it has come. The next page goes on from there.',
     },
+    searchedBy: {
+      enum: SEARCHED_BY,
+      description: `With \`filteredBy\` \`search\`, how the events of the page were found. ${SEARCHED_BY_NOTE}`,
+    },
     filteredBy: {
       enum: ['counts', 'search'],
       description:
@@ -73,7 +86,10 @@ const PAGINATION = objectOf(
     },
     total: { ...COUNT, description: 'All events of the scope, in the snapshot of the page; on request.' },
   },
-  { title: 'CursorPagination', optional: ['nextCursor', 'searchedUntil', 'filteredBy', 'total'] },
+  {
+    title: 'CursorPagination',
+    optional: ['nextCursor', 'searchedUntil', 'searchedBy', 'filteredBy', 'total'],
+  },
 );
 
 export const EVENTS = {
@@ -174,6 +190,7 @@ async function searchedPage(
   const pagination = {
     limit,
     filteredBy: 'search',
+    searchedBy: page.searchedBy ?? 'scan',
     ...(page.next !== null && { nextCursor: encodeCursor({ ...page.next, order }) }),
     ...(page.searchedUntil !== null && { searchedUntil: page.searchedUntil.toISOString() }),
   };

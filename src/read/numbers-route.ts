@@ -10,6 +10,7 @@ import type { Route } from '../http/route.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import {
   type BucketsProblem,
+  EVERY_ROW,
   type EventGroup,
   EventGroups,
   noStats,
@@ -28,7 +29,6 @@ import { nameOf } from './fields/shown-value.ts';
 import { whyNotCounted } from './fields/why-not-counted.ts';
 import { COUNTED_LATER } from './filter/counted-values.ts';
 import { binsOf, histogramOfAll, statColumns } from './number-stats.ts';
-import { EVERY_ROW } from './scan-route.ts';
 import { findTypes, findTypesLeft } from './scope-query.ts';
 import { type SearchBudget, searchThrough } from './search-page.ts';
 

@@ -10,14 +10,7 @@ import { Rejection } from '../errors.ts';
 import { done } from '../http/data.ts';
 import type { Route } from '../http/route.ts';
 import type { Sql } from '../storage/database/connect.ts';
-import {
-  encodeCursor,
-  MANY,
-  OTHER,
-  PayloadValues,
-  type RowFilter,
-  type StoredEvent,
-} from '../storage/storage.ts';
+import { EVERY_ROW, encodeCursor, MANY, OTHER, PayloadValues, type StoredEvent } from '../storage/storage.ts';
 import { bucketsAsked, conditionsOf, intervalOf, SCAN_QUERY } from './chart-query.ts';
 import { TOO_LONG } from './chart-route.ts';
 import { nameOf } from './fields/shown-value.ts';
@@ -39,8 +32,6 @@ const FIRST_PART: SearchBudget = { rows: 200_000, ms: 200 };
 const PART: SearchBudget = { rows: 400_000, ms: 600 };
 /** Values of a field that one part tells apart. */
 export const MOST_VALUES = 2_000;
-
-export const EVERY_ROW: RowFilter = { contains: [], matches: () => true };
 
 /** The parameters are those of the chart, with `cursor` for the parts that follow the first, which have the `width` of its buckets. */
 export function scanRoute(options: ScanRouteOptions): Route {
@@ -67,7 +58,7 @@ export function scanRoute(options: ScanRouteOptions): Route {
     const frame = await events.frame({ ...asked, ...intervalOf(query, now()) });
     if (typeof frame === 'string') return TOO_LONG;
     const part = new Part(frame.starts, by, new Set(apart.map(({ typeId }) => typeId)));
-    const { next, searchedUntil, looked } = await searchThrough(
+    const { next, searchedUntil, searchedBy, looked } = await searchThrough(
       events,
       { appId: app.id, typeIds, exceptTypes, ...frame.interval, order: 'desc', after },
       rows ?? EVERY_ROW,
@@ -82,6 +73,7 @@ export function scanRoute(options: ScanRouteOptions): Route {
       ...frame,
       ...(await part.finish(sql, app.id)),
       looked,
+      searchedBy: rows === null ? null : searchedBy,
       next: next === null ? null : encodeCursor({ ...next, order: 'desc' }),
       searchedUntil: searchedUntil?.getTime() ?? frame.interval.from,
     });

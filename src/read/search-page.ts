@@ -1,4 +1,5 @@
 /** A page of events whose payload passes a filter: as much of a search as one request may cost. */
+import { type SearchedBy, searchedByBoth } from '../base/searched-by.ts';
 import type { EventReader, Position, RowFilter, ScanRequest, StoredEvent } from '../storage/storage.ts';
 
 /** What one page may look at. */
@@ -24,6 +25,8 @@ export interface SearchPage {
   readonly next: Position | null;
   /** Where the budget has ended the page: everything up to this time has been searched; otherwise null. */
   readonly searchedUntil: Date | null;
+  /** Null where there was nothing to search. */
+  readonly searchedBy: SearchedBy | null;
 }
 
 export interface SearchOptions {
@@ -35,7 +38,7 @@ export interface SearchOptions {
 }
 
 /** Where a search has ended. */
-export type SearchEnd = Pick<SearchPage, 'next' | 'searchedUntil'> & {
+export type SearchEnd = Pick<SearchPage, 'next' | 'searchedUntil' | 'searchedBy'> & {
   /** Rows that were looked at. */
   readonly looked: number;
 };
@@ -53,14 +56,16 @@ export async function searchThrough(
 ): Promise<SearchEnd> {
   const search = reader.search(request, filter);
   const deadline = now() + budget.ms;
+  let searchedBy: SearchedBy | null = null;
   for (let sum = 0; ; ) {
-    const { events, looked, position } = await search.step(budget.rows - sum);
+    const { events, looked, position, searchedBy: by } = await search.step(budget.rows - sum);
     sum += looked;
+    if (by !== null) searchedBy = searchedByBoth(searchedBy, by);
     for (const event of events)
-      if (isEnough(event)) return { next: positionOf(event), searchedUntil: null, looked: sum };
-    if (position === null) return { next: null, searchedUntil: null, looked: sum };
+      if (isEnough(event)) return { next: positionOf(event), searchedUntil: null, searchedBy, looked: sum };
+    if (position === null) return { next: null, searchedUntil: null, searchedBy, looked: sum };
     if (sum >= budget.rows || now() >= deadline || !(await pass()) || now() >= deadline)
-      return { next: position, searchedUntil: new Date(position.at), looked: sum };
+      return { next: position, searchedUntil: new Date(position.at), searchedBy, looked: sum };
   }
 }
 
@@ -71,11 +76,11 @@ export async function readSearchPage(
   options: SearchOptions,
 ): Promise<SearchPage> {
   const page = new PageOfFound(request);
-  const { next, searchedUntil } = await searchThrough(reader, request, filter, options, (event) => {
+  const { looked: _, ...end } = await searchThrough(reader, request, filter, options, (event) => {
     page.add(event);
     return page.isFull;
   });
-  return { events: page.events, next, searchedUntil };
+  return { events: page.events, ...end };
 }
 
 class PageOfFound {

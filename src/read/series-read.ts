@@ -322,7 +322,7 @@ function questionOf({
 }): SummaryQuestion | 'not counted' | null {
   const isPair = isPath(by) && isOfOther(by, filter);
   if (of === null && !isPair) return null;
-  const field = fieldFilterOf({ filter, q: null });
+  const field = fieldFilterOf({ filter });
   if (field === null && filter.length > 0) return 'not counted';
   const kind = of === null ? 'value' : stat.includes('distinct') ? 'distinct' : 'number';
   return { kind, of, by: isPath(by) ? by : null, filter: field };
@@ -352,7 +352,7 @@ async function whyNotAnswered(
   }
   if (isPath(by))
     return await whyNotCounted(sql, { ...scope, param: 'by', path: by, kind: 'value', by: null });
-  const field = fieldFilterOf({ filter, q: null });
+  const field = fieldFilterOf({ filter });
   if (field === null) return null;
   return await whyNotCounted(sql, { ...scope, param: 'filter', path: field.path, kind: 'value', by: null });
 }
@@ -363,7 +363,7 @@ async function countLines(
   request: Parameters<typeof readLines>[1],
   { by, filter }: { readonly by: By | null; readonly filter: readonly Condition[] },
 ): Promise<SeriesLines | keyof typeof PROBLEMS | 'too many' | 'not counted yet'> {
-  const field = fieldFilterOf({ filter, q: null });
+  const field = fieldFilterOf({ filter });
   if (field === null && filter.length > 0) return 'not counted';
   return await readLines(events, { ...request, topTypes: TOP_LINES }, { by: by ?? 'none', filter: field });
 }

@@ -82,7 +82,7 @@ export type { FieldFilter } from './fields/field-scope.ts';
 export { PayloadValues } from './fields/payload-values.ts';
 export { beginFieldsWithoutPast, hasEvents, readEventsLeft } from './fields/progress.ts';
 export type { ErasedValues } from './fields/recount.ts';
-export type { Prefilter, RowFilter, TextTest } from './fields/row-filter.ts';
+export { EVERY_ROW, type Prefilter, type RowFilter, type TextTest } from './fields/row-filter.ts';
 export { Bins, type Histogram, histogramOf } from './fields/sketch.ts';
 export { MANY, NONE, OTHER, scalarValue, valueOfString } from './fields/value-text.ts';
 export { countDaysAway, type DayAway, readDaysAway, readWantedDays } from './maintenance/days-away.ts';

@@ -588,6 +588,14 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     await page.getByRole('option', { name: /^Text/ }).click();
     await expect.poll(() => parameter('q')).toEqual(['"n.o":143']);
     await expect.poll(amount).toBe('1 event');
+    // A word comes before a text, which is also found inside longer words.
+    await filter.fill('n.o');
+    await page.getByRole('option', { name: /^Word\s*n\.o/ }).waitFor();
+    await filter.fill('"n.o":14');
+    await page.getByRole('option', { name: /^Word/ }).click();
+    await expect.poll(() => parameter('word')).toEqual(['"n.o":14']);
+    expect(parameter('q')).toEqual([]);
+    await expect.poll(amount).toBe('1 event');
     expect(watched.complaints).toEqual([]);
   });
 

@@ -30,7 +30,7 @@ const single: fc.Arbitrary<View> = fc.record({
   back: fc.option(range),
   types: fc.uniqueArray(text),
   filters: fc.uniqueArray(text),
-  text: fc.option(text),
+  text: fc.option(fc.tuple(fc.constantFrom('word', 'q'), text)),
   at: fc.option(
     fc
       .record({ from: fc.integer({ min: 0, max: 4e12 }), length: fc.integer({ min: 1, max: 1e9 }) })
@@ -62,7 +62,7 @@ const single: fc.Arbitrary<View> = fc.record({
 const segment = fc.record({
   types: fc.uniqueArray(text),
   filters: fc.uniqueArray(text),
-  text: fc.option(text),
+  text: fc.option(fc.tuple(fc.constantFrom('word', 'q'), text)),
 });
 const view: fc.Arbitrary<View> = fc.oneof(
   single,

@@ -9,6 +9,7 @@ import {
   type RowFilter,
   type StoredEvent,
 } from '../../src/storage/storage.ts';
+import { postForLines } from '../support/lines.ts';
 import { newOwnApp, newPerson } from '../support/person.ts';
 import { sharedService, type TestService } from '../support/service.ts';
 import { storeRows } from '../support/stored-events.ts';
@@ -57,7 +58,7 @@ beforeAll(async () => {
 
 function filterOf(...texts: string[]): RowFilter {
   const conditions = parseFilters(texts);
-  const filter = typeof conditions === 'string' ? null : payloadFilter(conditions, null);
+  const filter = typeof conditions === 'string' ? null : payloadFilter(conditions);
   if (filter === null) throw new Error('no filter');
   return filter;
 }
@@ -275,6 +276,25 @@ test('tokens and sessions get the same, and what is wrong is named with its colu
   expect(await payloadsOf(`filter=${encodeURIComponent('c:"it\'s C:\\\\x"')}`)).toEqual([
     { c: "it's C:\\x" },
   ]);
+  expect(await payloadsOf('word=caf%C3%A9')).toEqual([{ b: 'café' }]);
+  expect(await payloadsOf('word=ca')).toEqual([]);
+  expect(await payloadsOf('word=s&q=it&filter=c:*')).toEqual([{ c: "it's C:\\x" }]);
+  expect((await read('word=c')).data.pagination).toMatchObject({ filteredBy: 'search', searchedBy: 'scan' });
+  const asked = async (body: object) => {
+    const token = { Authorization: `Bearer ${resourceToken}` };
+    const { text } = await postForLines(service, `/v1/apps/${app.appId}/query`, body, token);
+    return JSON.parse(text.trim().split('\n').at(-1) ?? '');
+  };
+  expect(await asked({ word: 'café' })).toMatchObject({ complete: true, events: 1, searchedBy: 'scan' });
+  expect(await asked({ word: 'a', filter: 'a:2' })).toMatchObject({ events: 1, looked: 4 });
+  expect(await asked({ word: 'aa' })).toMatchObject({ complete: true, events: 0, counted: false });
+  expect(await asked({})).not.toHaveProperty('searchedBy');
+  const { data: part } = await person.get(`/api/apps/${app.appId}/scan?word=a`);
+  expect(part).toMatchObject({ looked: 4, searchedBy: 'scan' });
+  expect(part.lines).toMatchObject([{ name: 'x', counts: [2] }]);
+  expect((await read('word=c&total=exact')).details).toContain('total must be none');
+  expect((await read(`word=${'x'.repeat(1_001)}`)).details).toBe('word must have at most 1000 characters.');
+  expect((await read('limit=1')).data.pagination).not.toHaveProperty('searchedBy');
   expect(await payloadsOf('filter=a:*&order=desc&limit=1')).toEqual([{ a: 2 }]);
   expect((await read('filter=a:*&limit=1')).data.pagination).toMatchObject({
     limit: 1,

@@ -80,7 +80,7 @@ export function fieldFilter(text: string): FieldFilter {
   const condition = parseFilter(text);
   if ('problem' in condition) throw new Error(condition.problem);
   const values = countedValues(condition);
-  const filter = payloadFilter([condition], null);
+  const filter = payloadFilter([condition]);
   if (values === null || filter === null) throw new Error(`${text} is not about values`);
   return { path: condition.path, values, rows: filter };
 }

@@ -25,7 +25,7 @@ export async function totalBy(
   const condition = parseFilter(filter);
   if ('problem' in condition) throw new Error(condition.problem);
   const values = countedValues(condition);
-  const rows = payloadFilter([condition], null);
+  const rows = payloadFilter([condition]);
   if (values === null || rows === null) throw new Error(`${filter} is not about values`);
   const request = { ...SCOPE, appId, limit: 1, maxBytes: 1_000_000, withTotal: true };
   const list = await reader.filteredList(request, { path: condition.path, values, rows });

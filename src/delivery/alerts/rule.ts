@@ -257,7 +257,7 @@ function filterOf(value: unknown, field: string): FieldFilter {
   const condition: Condition | { readonly column: number; readonly problem: string } = parseFilter(text);
   if ('problem' in condition)
     throw new Mistake(field, `is wrong at column ${condition.column}: ${condition.problem}`);
-  const filter = fieldFilterOf({ filter: [condition], q: null });
+  const filter = fieldFilterOf({ filter: [condition] });
   if (filter === null)
     throw new Mistake(
       field,

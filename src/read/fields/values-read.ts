@@ -7,6 +7,7 @@ import { dataOf, json, objectOf } from '../../http/operation.ts';
 import { Invalid, Query, text, wholeNumber } from '../../http/query.ts';
 import type { ReadPlace } from '../../http/read-slots.ts';
 import {
+  EVERY_ROW,
   type EventReader,
   type FieldFilter,
   MANY,
@@ -33,8 +34,6 @@ const SAMPLE = { limit: 1_000, maxBytes: 4 * 1_048_576 } as const;
 const BUCKETS = 12;
 /** Characters that are read in one turn of the event loop: about a millisecond. */
 const SLICE = 131_072;
-
-const ALL: RowFilter = { contains: [], matches: () => true };
 
 export const VALUES = {
   path: '/fields/values',
@@ -67,7 +66,7 @@ export const VALUES = {
     id: 'listFieldValues',
     summary: 'Read which values a field has.',
     description:
-      'Without `filter` and `q`, or with one filter on the same field, the counts of a declared field answer it exactly. Otherwise ' +
+      'Without `filter`, `q` and `word`, or with one filter on the same field, the counts of a declared field answer it exactly. Otherwise ' +
       `the newest ${SAMPLE.limit.toLocaleString('en-US')} events that pass, with at most 4 MiB of payloads, are a sample: they are ` +
       `looked for in ${SEARCH_BUDGET.rows.toLocaleString('en-US')} events, unless the counts of a declared field find them.`,
     answers: {
@@ -212,7 +211,7 @@ export async function newestOf(
   const request = { ...scope, ...SAMPLE, order: 'desc', after: null } as const;
   const found = field === null ? 'not counted' : await events.filteredList(request, field);
   if (typeof found !== 'string') return { events: found.events, isWhole: found.next === null };
-  const page = await readSearchPage(events, request, rows ?? ALL, { budget, now: monotonic, pass });
+  const page = await readSearchPage(events, request, rows ?? EVERY_ROW, { budget, now: monotonic, pass });
   return { events: page.events, isWhole: page.next === null };
 }
 

@@ -3,7 +3,7 @@
 import { notYet } from '../../errors.ts';
 import { type FieldFilter, OTHER, scalarValue, valueOfString } from '../../storage/storage.ts';
 import { type Condition, isScalar } from './parse-filter.ts';
-import { payloadFilter } from './payload-filter.ts';
+import { hasTexts, payloadFilter, type SearchedTexts } from './payload-filter.ts';
 
 /** The answer to what only counts know, while too much of it is not counted yet: maintenance needs some seconds for it. */
 export const COUNTED_LATER = notYet(
@@ -30,11 +30,11 @@ export function countedValues({ isNegated, test }: Condition): readonly string[]
 }
 
 /** @returns null where the counts of declared fields cannot answer it: it is not that one field has one of some values */
-export function fieldFilterOf(query: { filter: readonly Condition[]; q: string | null }): FieldFilter | null {
+export function fieldFilterOf(query: SearchedTexts & { filter: readonly Condition[] }): FieldFilter | null {
   const [condition, ...others] = query.filter;
-  const rows = payloadFilter(query.filter, query.q);
+  const rows = payloadFilter(query.filter, query);
   if (condition === undefined || rows === null || others.length > 0) return null;
-  if (query.q !== null && query.q !== '') return null;
+  if (hasTexts(query)) return null;
   const values = countedValues(condition);
   return values === null ? null : { path: condition.path, values, rows };
 }

@@ -1,8 +1,8 @@
-/** The parameters `filter` and `q` of a read. */
+/** The parameters `filter`, `q` and `word` of a read. */
 import { Invalid, type Parameter, text, texts } from '../../http/query.ts';
 import type { RowFilter } from '../../storage/storage.ts';
 import { type Condition, MAX_FILTER_LENGTH } from './parse-filter.ts';
-import { parseFilters, payloadFilter } from './payload-filter.ts';
+import { parseFilters, payloadFilter, type SearchedTexts } from './payload-filter.ts';
 
 export const MAX_FILTERS = 20;
 const LIST = texts(
@@ -11,8 +11,19 @@ const LIST = texts(
   { most: MAX_FILTERS },
 );
 
+const searched = (description: string): Parameter<string | null> =>
+  text(description, {
+    schema: { maxLength: MAX_FILTER_LENGTH },
+    rule: `must have at most ${MAX_FILTER_LENGTH} characters`,
+    convert: (sent) => sent,
+  });
+
 /** For a {@link Query}; {@link filterOf} makes a filter of the values. */
-export const FILTER: { filter: Parameter<readonly Condition[]>; q: Parameter<string | null> } = {
+export const FILTER: {
+  filter: Parameter<readonly Condition[]>;
+  q: Parameter<string | null>;
+  word: Parameter<string | null>;
+} = {
   filter: {
     ...LIST,
     convert: (value) => {
@@ -20,23 +31,15 @@ export const FILTER: { filter: Parameter<readonly Condition[]>; q: Parameter<str
       return typeof conditions === 'string' ? new Invalid(conditions) : conditions;
     },
   },
-  q: text(
+  q: searched(
     'Only events whose payload contains this text: in the JSON as it was sent, or with its escapes resolved.',
-    {
-      schema: { maxLength: MAX_FILTER_LENGTH },
-      rule: `must have at most ${MAX_FILTER_LENGTH} characters`,
-      convert: (sent) => sent,
-    },
+  ),
+  word: searched(
+    'Only events whose payload contains this text, as `q`, where neither of its ends lies within a longer word: a name, a word or an id.',
   ),
 };
 
 /** @returns null where every payload is wanted */
-export function filterOf({
-  filter,
-  q,
-}: {
-  filter: readonly Condition[];
-  q: string | null;
-}): RowFilter | null {
-  return payloadFilter(filter, q);
+export function filterOf(query: SearchedTexts & { filter: readonly Condition[] }): RowFilter | null {
+  return payloadFilter(query.filter, query);
 }

@@ -28,10 +28,11 @@ interface CountedQuestion {
 }
 
 /** @returns null where no declaration could answer the question */
-function questionOf({ by, filter, q, exceptTypeId, hidden }: QueryBody): CountedQuestion | null {
+function questionOf({ by, filter, q, word, exceptTypeId, hidden }: QueryBody): CountedQuestion | null {
   const [line, second] = by;
-  if (second !== undefined || q !== null || exceptTypeId.length > 0 || hidden === 'exclude') return null;
-  const field = fieldFilterOf({ filter, q: null });
+  if (second !== undefined || q !== null || word !== null) return null;
+  if (exceptTypeId.length > 0 || hidden === 'exclude') return null;
+  const field = fieldFilterOf({ filter });
   if (field === null && filter.length > 0) return null;
   const path = line?.path ?? null;
   const isPair = path !== null && field !== null && !isDeepStrictEqual(path, field.path);

@@ -2,9 +2,10 @@
 
 import type { QueryGroup, QueryLine, QueryRow, QueryStatistics } from '../../api-types/answers.ts';
 import { STATS } from '../../base/measures.ts';
+import { SEARCHED_BY } from '../../base/searched-by.ts';
 import { objectOf, type Schema } from '../../http/operation.ts';
 import { type EventGroup, type SeriesFrame, type Stats, statsOf, type Tally } from '../../storage/storage.ts';
-import { COUNT, TIMESTAMP } from '../answer-shapes.ts';
+import { COUNT, SEARCHED_BY_NOTE, TIMESTAMP } from '../answer-shapes.ts';
 import { VALUE, valueInRow } from '../fields/shown-value.ts';
 import { DISTINCT_FIELDS, STAT_FIELDS, shownStats } from '../number-stats.ts';
 import { INTERVALS, nameOfWidth } from '../series-read.ts';
@@ -105,6 +106,10 @@ export const QUERY_LINE = objectOf<QueryLine>(
     },
     events: { ...COUNT, description: 'Events that meet the conditions, so far.' },
     looked: { ...COUNT, description: 'Events that were looked at, so far.' },
+    searchedBy: {
+      enum: SEARCHED_BY,
+      description: `Where events were read for conditions on payloads. ${SEARCHED_BY_NOTE}`,
+    },
     groups: {
       type: 'array',
       items: GROUP,
@@ -154,7 +159,7 @@ export const QUERY_LINE = objectOf<QueryLine>(
   {
     title: 'QueryLine',
     optional: [
-      ...['truncated', 'leftOut', 'to', 'interval', 'countsOnlyBefore'],
+      ...['searchedBy', 'truncated', 'leftOut', 'to', 'interval', 'countsOnlyBefore'],
       ...['declare', 'stopped', 'retryAfterSeconds'],
     ],
   },

@@ -38,6 +38,7 @@ export interface AskedMeasure extends Measure {
 export interface QueryBody {
   readonly filter: readonly Condition[];
   readonly q: string | null;
+  readonly word: string | null;
   readonly by: readonly AskedPath[];
   /** Beside the number of events. Each path has at most one of numbers and one of different values. */
   readonly measures: readonly AskedMeasure[];
@@ -66,6 +67,7 @@ export const QUERY_BODY = objectOf(
   {
     filter: TEXTS(`${FILTER.filter.description} A text, or a list of which all must be met.`, 20),
     q: { type: 'string', description: FILTER.q.description },
+    word: { type: 'string', description: FILTER.word.description },
     by: {
       ...TEXTS('The paths by whose values events are counted apart. They need not be declared.', MAX_BY),
       examples: [['country', 'plan']],
@@ -106,14 +108,14 @@ export const QUERY_BODY = objectOf(
   {
     title: 'Query',
     optional: [
-      ...['filter', 'q', 'by', 'stats', 'from', 'to', 'interval', 'timezone', 'limit'],
+      ...['filter', 'q', 'word', 'by', 'stats', 'from', 'to', 'interval', 'timezone', 'limit'],
       ...['typeId', 'typeName', 'exceptTypeId', 'hidden'],
     ],
   },
 );
 
 const FIELDS = [
-  ...['filter', 'q', 'by', 'stats', 'from', 'to', 'interval', 'timezone', 'limit'],
+  ...['filter', 'q', 'word', 'by', 'stats', 'from', 'to', 'interval', 'timezone', 'limit'],
   ...['typeId', 'typeName', 'exceptTypeId', 'hidden'],
 ];
 
@@ -157,6 +159,7 @@ function read(body: Readonly<Record<string, unknown>>): QueryBody {
   const query = {
     filter: converted('filter', FILTER.filter, textsOf('filter', body.filter, 20)),
     q: textOf('q', body.q, FILTER.q),
+    word: textOf('word', body.word, FILTER.word),
     by,
     measures: measuresOf(body.stats),
     from: textOf('from', body.from, SCOPE.from),

@@ -4,6 +4,7 @@
  */
 import type { Logger } from 'pino';
 import type { QueryLine } from '../../api-types/answers.ts';
+import { type SearchedBy, searchedByBoth } from '../../base/searched-by.ts';
 import { inSlices, TimeSlice } from '../../base/time-slice.ts';
 import { invalidField, Rejection } from '../../errors.ts';
 import type { Outcome } from '../../http/exchange.ts';
@@ -150,7 +151,7 @@ async function begun(
     counted: await answerOfCounts(events, request, query),
     search: events.search(
       { appId, typeIds, exceptTypes, ...interval, order: 'desc', after: null },
-      payloadFilter(query.filter, query.q),
+      payloadFilter(query.filter, query),
     ),
   };
 }
@@ -271,6 +272,7 @@ class RowsAnswer {
   readonly #slices: TimeSlice;
   #looked = 0;
   #position: Position | null = null;
+  #searchedBy: SearchedBy | null = null;
   #isAtEnd = false;
   #stopped: Pick<QueryLine, 'stopped' | 'retryAfterSeconds'> | null = null;
 
@@ -323,7 +325,7 @@ class RowsAnswer {
     const deadline = monotonic() + ms;
     for (;;) {
       const startedAt = monotonic();
-      const { looked, position } = await this.#begun.search.visit(
+      const { looked, position, searchedBy } = await this.#begun.search.visit(
         stepRows,
         (event) => groups.add(event),
         call.turns,
@@ -332,6 +334,7 @@ class RowsAnswer {
       this.#looked += looked;
       stats.events += looked;
       this.#position = position;
+      if (searchedBy !== null) this.#searchedBy = searchedByBoth(this.#searchedBy, searchedBy);
       this.#isAtEnd = position === null;
       const wait = await spending.spend(monotonic() - startedAt);
       if (this.#isAtEnd) return null;
@@ -350,6 +353,7 @@ class RowsAnswer {
       ),
       events: this.#groups.events,
       looked: this.#looked,
+      ...(this.#searchedBy !== null && { searchedBy: this.#searchedBy }),
       ...(this.#groups.isTruncated && { truncated: true }),
       ...headOf(this.#asked.query, frame),
     };

@@ -1,4 +1,5 @@
 /** Search for events whose payload passes a filter: SQL narrows, the service decides. */
+import type { SearchedBy } from '../../base/searched-by.ts';
 import { TimeSlice } from '../../base/time-slice.ts';
 import type { Path } from '../../base/turns.ts';
 import type { Sql } from '../database/connect.ts';
@@ -20,6 +21,8 @@ export interface SearchProgress {
   readonly looked: number;
   /** Up to where everything has been looked at; null at the end of the scope. */
   readonly position: Position | null;
+  /** Null where there was nothing to look at, or there are no conditions. */
+  readonly searchedBy: SearchedBy | null;
 }
 
 /** What is shown of an event that matches. */
@@ -53,7 +56,7 @@ const MOST_CANDIDATES = 0.25;
 /** Rows between two looks at the clock. */
 const ROWS_AT_ONCE = 64;
 
-const AT_END = { looked: 0, position: null };
+const AT_END = { looked: 0, position: null, searchedBy: null };
 
 /** @param filter null: every event */
 export function openSearch(sql: Sql, request: ScanRequest, filter: RowFilter | null): EventSearch {
@@ -69,6 +72,7 @@ export function openSearch(sql: Sql, request: ScanRequest, filter: RowFilter | n
   const progress = ({ looked }: ScanStep): SearchProgress => ({
     looked,
     position: scan.isAtEnd ? null : scan.position,
+    searchedBy: filter === null ? null : 'scan',
   });
   return {
     step: async (mostRows) => {

@@ -90,6 +90,9 @@ describe.each(availableEngines())('on %s,', (engine) => {
     return text;
   }
 
+  /** The stored events with one of the payloads. */
+  const rowsOf = (index: number): Stored[] => stored.filter((_, at) => at % PAYLOADS.length === index);
+
   const eventsIn = (text: string): Stored[] =>
     text
       .split('\n')
@@ -101,6 +104,44 @@ describe.each(availableEngines())('on %s,', (engine) => {
 
   test('every event is in the file, oldest first', async () => {
     expect(eventsIn(await exported())).toEqual(stored);
+  });
+
+  test('events shows the newest, or those with a word, a text or conditions, with payloads as they were sent', async () => {
+    const found = async (...options: string[]) => {
+      const { stdout, stderr } = await run('events', '--app', appId, ...options);
+      expect(stderr).toBe('');
+      const { events, ...end } = JSON.parse(stdout) as { events: { id: string }[] };
+      return { ids: events.map(({ id }) => id), end, stdout };
+    };
+    const newest = (index: number): string[] =>
+      rowsOf(index)
+        .map(({ id }) => id)
+        .toReversed();
+    expect((await found('--limit', '1000')).ids).toEqual(stored.map(({ id }) => id).toReversed());
+    expect((await found('--limit', '7')).end).toEqual({ isWhole: false });
+    const words = await found('--find', 'status', '--limit', '1000');
+    expect(words.ids).toEqual(newest(2));
+    expect(words.end).toEqual({ isWhole: true, searchedBy: 'scan' });
+    expect((await found('--find', 'stat')).ids).toEqual([]);
+    expect((await found('--inside', 'tatu', '--limit', '1000')).ids).toEqual(newest(2));
+    expect((await found('--find', 'status', '--filter', 'status>500')).ids).toEqual([]);
+    const [first] = rowsOf(0);
+    const exact = await found(
+      '--find',
+      '1e400',
+      '--limit',
+      '1',
+      '--to',
+      first?.createdAt.replace('.000', '.001') ?? '',
+    );
+    expect(exact.ids).toEqual([first?.id]);
+    expect(exact.stdout).toContain('{"n":1e400,');
+    const text = await tidemark(['events', '--app', appId, '--find', 'status', '--limit', '1'], {
+      ...{ DATABASE_URL: database.url, DATA_DIR: folder },
+    });
+    expect(text.stdout).toMatch(
+      /^Time .*Event .*Payload\n2026-05-\S+ +[0-9a-f-]{36} +\{"status":500\}\nThere may be older/,
+    );
   });
 
   test('types, times and conditions choose events', async () => {

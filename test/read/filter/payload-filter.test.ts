@@ -23,7 +23,7 @@ function filterOf(
   filters: readonly string[],
   search: string | null = null,
 ): NonNullable<ReturnType<typeof payloadFilter>> {
-  const filter = payloadFilter(conditionsOf(filters), search);
+  const filter = payloadFilter(conditionsOf(filters), { q: search });
   if (filter === null) throw new Error('no filter');
   return filter;
 }
@@ -141,7 +141,103 @@ test('a text is found as it was sent, and with its escapes resolved', () => {
   expect(found('{"status":500}', '"status":500')).toBe(true);
   expect(found('{"a":"\\\\u00e9"}', 'é')).toBe(false);
   expect(found('{"a":"b"}', 'B')).toBe(false);
-  expect(payloadFilter([], '')).toBeNull();
+  expect(payloadFilter([], { q: '', word: '' })).toBeNull();
+});
+
+describe('a word', () => {
+  const has = (payload: string, word: string): boolean =>
+    payloadFilter([], { word })?.matches(payload) === true;
+
+  test.each([
+    ['4711', '{"order":4711}'],
+    ['4711', '{"path":"/orders/4711?x=1"}'],
+    ['4711', '{"text":"paid 4711."}'],
+    ['4711', '{"text":"-4711, 47110"}'],
+    ['order', '{"order":4711}'],
+    ['user.id', '{"text":"the user.id is"}'],
+    ['user', '{"text":"the user.id is"}'],
+    ['10.0.0.1', '{"ip":"10.0.0.1"}'],
+    ['42.5', '{"n":42.5}'],
+    ['a@b.example', '{"from":"<a@b.example>"}'],
+    ['3f2504e0-4f89', '{"id":"3f2504e0-4f89-11d3-9a0c-0305e82c3301"}'],
+    ['11d3', '{"id":"3f2504e0-4f89-11d3-9a0c-0305e82c3301"}'],
+    ['order placed', '{"text":"order placed"}'],
+    ['café', '{"name":"caf\\u00e9"}'],
+    ['caf\\u00e9', '{"name":"caf\\u00e9"}'],
+    ['new', '{"text":"a\\nnew"}'],
+    ['caf', '{"name":"caf\\u00e9"}'],
+    ['nnew', '{"text":"a\\nnew"}'],
+    ['b', '{"text":"a\\/b"}'],
+    ['naïve', '{"text":"so naïve!"}'],
+    ['😀', '{"text":"😀"}'],
+    ['\0', '{"text":"\\u0000"}'],
+    ['\ud800', '{"text":"\\ud800"}'],
+    ['/articles/', '{"path":"api/articles/1"}'],
+    ['id":7', '{"id":7}'],
+    ['_', '{"_":1}'],
+    ['-', '{"a":-1}'],
+  ])('%s is in %s', (word, payload) => {
+    JSON.parse(payload);
+    expect(has(payload, word)).toBe(true);
+  });
+
+  test.each([
+    ['4711', '{"order":47110}'],
+    ['4711', '{"order":14711}'],
+    ['4711', '{"order":"x4711"}'],
+    ['4711', '{"order":"4711_a"}'],
+    ['4711', '{"n":4711.5}'],
+    ['4711', '{"n":0.4711}'],
+    ['10', '{"ip":"10.0.0.1"}'],
+    ['10.0', '{"ip":"10.0.0.1"}'],
+    ['.0', '{"ip":"10.0.0.1"}'],
+    ['Order', '{"order":1}'],
+    ['caf', '{"name":"café"}'],
+    ['é', '{"name":"café"}'],
+    ['ordered', '{"text":"order"}'],
+    ['\ud83d', '{"text":"😀"}'],
+    ['order', '{"orders":1,"reorder":2,"order_id":3,"norderX":4}'],
+    ['a', '{"x":"aaaa"}'],
+    ['aa', '{"x":"aaaa aaa"}'],
+  ])('%s is not in %s', (word, payload) => {
+    JSON.parse(payload);
+    expect(has(payload, word)).toBe(false);
+  });
+
+  test('is what stands between the ends of runs of letters, digits, underscores and other characters beyond ASCII', () => {
+    const unit = fc.constantFrom('a', 'B', '1', '2', '_', '.', '-', ' ', 'é', '😀', '\ud800', '/', '\\');
+    fc.assert(
+      fc.property(
+        fc.string({ unit, maxLength: 12 }),
+        fc.string({ unit, minLength: 1, maxLength: 4 }),
+        (text, word) => {
+          const payload = JSON.stringify({ text });
+          const within = (whole: string, wanted: string): boolean => {
+            const inside = new Set<number>();
+            for (const { index, 0: run } of whole.matchAll(/(?:\w|[^\0-\x7f]|(?<=\d)\.(?=\d))+/g))
+              for (let at = index + 1; at < index + run.length; at += 1) inside.add(at);
+            return Array.from({ length: whole.length }, (_, at) => at).some(
+              (at) => whole.startsWith(wanted, at) && !inside.has(at) && !inside.has(at + wanted.length),
+            );
+          };
+          expect(has(payload, word)).toBe(within(payload, word) || within(`{"text":"${text}"}`, word));
+        },
+      ),
+      runs(3_000),
+    );
+  });
+
+  test('is searched for together with a text and a condition', () => {
+    const filter = payloadFilter(conditionsOf(['a:1']), { q: 'rde', word: 'order' });
+    expect(filter?.matches('{"a":1,"b":"order"}')).toBe(true);
+    expect(filter?.matches('{"a":2,"b":"order"}')).toBe(false);
+    expect(filter?.matches('{"a":1,"b":"orders"}')).toBe(false);
+  });
+
+  test('takes time that grows with the length of a payload alone', () => {
+    expect(has(`{"a":"${'a'.repeat(5_000_000)}"}`, 'a'.repeat(1_000))).toBe(false);
+    expect(has(`{"a":"${'ab'.repeat(2_000_000)}"}`, 'ab')).toBe(false);
+  }, 5_000);
 });
 
 test('the time that a payload takes grows with its length alone', () => {
@@ -240,7 +336,7 @@ test('a payload is judged by what it means, however it is spelled', () => {
       ({ tree, text }, conditions) => {
         JSON.parse(text);
         for (const one of conditions) {
-          const filter = payloadFilter([one], null);
+          const filter = payloadFilter([one]);
           expect(filter?.matches(text), JSON.stringify(one)).toBe(holds(one, tree));
         }
       },
@@ -258,7 +354,7 @@ test("what the database's test refuses, the service would refuse too", () => {
       search,
       ({ text }, conditions, wanted) => {
         for (const one of conditions) {
-          const filter = payloadFilter([one], wanted);
+          const filter = payloadFilter([one], { q: wanted, word: wanted });
           if (filter?.matches(text) !== true) continue;
           for (const anyOf of filter.contains) {
             expect(
@@ -286,7 +382,7 @@ test('a payload that the cheap test of the service lets go would not match, what
       fc.array(fc.tuple(between, spelledPayload), { minLength: 1, maxLength: 4 }),
       fc.array(condition, { minLength: 1, maxLength: 2 }),
       (parts, conditions) => {
-        const filter = payloadFilter(conditions, null);
+        const filter = payloadFilter(conditions);
         if (filter?.prefilter == null) return;
         let bytes = '';
         const places = parts.map(([before, { text }]) => {
