@@ -18,6 +18,7 @@ import {
   decodePosition,
   type Engine,
   encodePosition,
+  encodePositions,
   type Lease,
   ReadAhead,
 } from '../storage/storage.ts';
@@ -399,10 +400,11 @@ function over(): Rejection {
 }
 
 function batchBody(events: readonly CommittedEvent[], rest: object): string {
+  const positions = encodePositions(events.map(({ position }) => position));
   const texts = events.map(
-    ({ id, typeId, typeName, payload, createdAt, position }) =>
-      `{"id":"${id}","typeId":${JSON.stringify(typeId)},"typeName":${JSON.stringify(typeName)},"payload":${payload},` +
-      `"createdAt":"${createdAt.toISOString()}","position":"${encodePosition(position)}"}`,
+    ({ id, typeId, typeName, payload, createdAt }, index) =>
+      `{"id":"${id}","typeId":"${typeId}","typeName":${JSON.stringify(typeName)},"payload":${payload},` +
+      `"createdAt":"${createdAt}","position":"${positions[index]}"}`,
   );
   return `{"success":true,"data":{"events":[${texts.join(',')}],${JSON.stringify(rest).slice(1, -1)}}}`;
 }

@@ -330,9 +330,12 @@ function pathOf({ id, appId, accountId }: ActiveWebhook): Path {
 
 /** The message of an event: the payload is the text that was sent. */
 function messageOf(appId: string, { id, typeName, createdAt, payload }: CommittedEvent): Message {
-  const at = createdAt.toISOString();
   const data =
     `{"eventId":"${id}","appId":${JSON.stringify(appId)},"typeName":${JSON.stringify(typeName)},` +
-    `"createdAt":"${at}","payload":${payload}}`;
-  return { id, type: 'event.created', body: `{"type":"event.created","timestamp":"${at}","data":${data}}` };
+    `"createdAt":"${createdAt}","payload":${payload}}`;
+  return {
+    id,
+    type: 'event.created',
+    body: `{"type":"event.created","timestamp":"${createdAt}","data":${data}}`,
+  };
 }

@@ -73,7 +73,7 @@ export { ReadAhead } from './feed/commit-order.ts';
 export type { Consumer, ConsumerKind, Lease, StartingPoint } from './feed/consumers.ts';
 export { ConsumerStore } from './feed/consumers.ts';
 export type { FeedPosition } from './feed/position.ts';
-export { comparePositions, decodePosition, encodePosition } from './feed/position.ts';
+export { comparePositions, decodePosition, encodePosition, encodePositions } from './feed/position.ts';
 export { stateOf } from './feed/upkeep.ts';
 export type { FieldKind } from './fields/declared-fields.ts';
 export { byOf, namesOf } from './fields/declared-fields.ts';

@@ -12,6 +12,7 @@ import { countWhile } from '../../base/bisect.ts';
 import type { Sql, Transaction } from '../database/connect.ts';
 import type { StorageEngine } from '../engines/storage-engine.ts';
 import { type FeedCursor, feedCursorOf } from '../read/arrivals.ts';
+import { typesOf } from '../read/filtered-page.ts';
 import type { StoredEvent } from '../read/page-request.ts';
 import { readAppSnapshot } from '../read/snapshot.ts';
 import { type Retention, readRetention } from '../retention.ts';
@@ -19,8 +20,10 @@ import { LEAVES_AFTER_HOURS } from '../write/days-away.ts';
 import { type EventKey, encodePosition, type FeedPosition } from './position.ts';
 import { NO_PLACE } from './ticks.ts';
 
-export interface CommittedEvent extends StoredEvent {
+export interface CommittedEvent extends Omit<StoredEvent, 'createdAt'> {
   readonly typeName: string;
+  /** ISO 8601 in UTC, with milliseconds. */
+  readonly createdAt: string;
   /** The position behind this event. */
   readonly position: FeedPosition;
 }
@@ -139,12 +142,16 @@ export async function readCommitted(
   const known = ahead.find(appId, position);
   if (known !== null) return await readPage(sql, request, known, ahead);
   return await readAppSnapshot(sql, appId, async (tx) => {
-    const place = (await engine.placeOf?.(tx, appId)) ?? 0;
-    const compressedUntil = (await engine.compressedUntil?.(tx)) ?? null;
-    const retention = await readRetention(tx, appId);
+    const [place = 0, compressedUntil = null, retention] = await Promise.all([
+      engine.placeOf?.(tx, appId),
+      engine.compressedUntil?.(tx),
+      readRetention(tx, appId),
+    ]);
+    const scene: Scene = { place, compressedUntil, retention };
+    if (position.after?.by === 'history')
+      return await readHistory(tx, request, scene, { tick: position.tick, after: position.after });
     const most = Math.max(limit, Math.min(limit * PAGES_AHEAD, MOST_AHEAD));
-    const reader = new CommitReader(tx, { appId, position, most }, { place, compressedUntil, retention });
-    const run = await reader.read();
+    const run = await new CommitReader(tx, { appId, position, most }, scene).read();
     return await readPage(tx, request, { run, from: 0 }, ahead);
   });
 }
@@ -182,24 +189,43 @@ async function readPayloads(
   const times = page.map(({ at }) => Date.parse(at));
   const first = new Date(Math.min(...times)).toISOString();
   const end = new Date(Math.max(...times) + 1).toISOString();
-  const rows = await sql<{ place: number; typeId: string; typeName: string; payload: string | null }[]>`
-    SELECT place::integer, "typeId", "typeName", CASE WHEN bytes <= ${maxBytes} OR bytes = own THEN payload END AS payload FROM (
-      SELECT wanted.place, type_names.public_id AS "typeId", type_names.name AS "typeName", events.payload::text AS payload,
-             octet_length(events.payload::text) AS own,
-             sum(octet_length(events.payload::text)) OVER (ORDER BY wanted.place) AS bytes
-        FROM unnest(${page.map(({ id }) => id)}::uuid[], ${page.map(({ at }) => at)}::text[]::timestamptz[])
-             WITH ORDINALITY AS wanted (id, at, place)
-        JOIN events ON events.app_id = ${appId} AND events.created_at = wanted.at AND events.id = wanted.id
-                   AND events.created_at >= ${first} AND events.created_at <= ${end}
-        JOIN type_names ON type_names.app_id = ${appId} AND type_names.id = events.type_id) AS read
+  const rows = await sql<PayloadRow[]>`
+    SELECT place::integer, type_id AS "typeId", CASE WHEN bytes <= ${maxBytes} OR bytes = octet_length(payload) THEN payload END AS payload FROM (
+      SELECT place, type_id, payload, sum(octet_length(payload)) OVER (ORDER BY place ROWS UNBOUNDED PRECEDING) AS bytes FROM (
+        SELECT wanted.place, events.type_id, events.payload::text AS payload
+          FROM unnest(${page.map(({ id }) => id)}::uuid[], ${page.map(({ at }) => at)}::text[]::timestamptz[])
+               WITH ORDINALITY AS wanted (id, at, place)
+          JOIN events ON events.app_id = ${appId} AND events.created_at = wanted.at AND events.id = wanted.id
+                     AND events.created_at >= ${first} AND events.created_at <= ${end}) AS found) AS read
      ORDER BY place`;
+  return await eventsOf(sql, appId, page, rows);
+}
+
+interface PayloadRow {
+  /** That of its key, from 1 on. */
+  readonly place: number;
+  readonly typeId: number;
+  /** Null: the payloads before it and this one are too long together. */
+  readonly payload: string | null;
+}
+
+/** @returns the events of some keys whose type is there, up to the first without a payload, and how many keys they are of */
+async function eventsOf(
+  sql: Sql | Transaction,
+  appId: number,
+  page: readonly Found[],
+  rows: readonly PayloadRow[],
+): Promise<{ readonly events: readonly CommittedEvent[]; readonly read: number }> {
+  const types = await typesOf(sql, appId, new Set(rows.map(({ typeId }) => typeId)));
   const events: CommittedEvent[] = [];
-  for (const { place, typeId, typeName, payload } of rows) {
-    const key = page[place - 1];
-    if (key === undefined) continue;
+  for (const { place, typeId, payload } of rows) {
     if (payload === null) return { events, read: place - 1 };
-    const createdAt = new Date(times[place - 1] ?? 0);
-    events.push({ id: key.id, typeId, typeName, createdAt, payload, position: positionOf(key) });
+    const [key, type] = [page[place - 1], types.get(typeId)];
+    if (key === undefined || type === undefined) continue;
+    const { name: typeName, publicId } = type;
+    const { id, at } = key;
+    const createdAt = isoOf(at);
+    events.push({ id, typeId: publicId, typeName, createdAt, payload, position: positionOf(key) });
   }
   return { events, read: page.length };
 }
@@ -218,6 +244,32 @@ interface Scene {
   readonly retention: Retention;
 }
 
+/**
+ * The tick of a position, and up to `most` after it. Where another consumer has begun is no tick for this one: what was committed before
+ * it has no tick yet. After a restore it is: events there have been told of by another server.
+ */
+async function ticksFrom(
+  tx: Transaction,
+  appId: number,
+  tick: string,
+  most: number,
+): Promise<readonly Tick[]> {
+  const rows = await tx<
+    { tick: string; place: number; snapshot: string; minutes: Date[]; counts: string[] }[]
+  >`
+    SELECT tick::text, place::float8, snapshot, minutes, counts FROM feed_ticks
+     WHERE app_id = ${appId} AND tick >= ${tick}::text::bigint
+       AND (minutes <> '{}' OR tick = ${tick}::text::bigint
+            OR ${NO_PLACE} = (SELECT place FROM feed_ticks WHERE app_id = ${appId} AND tick = ${tick}::text::bigint))
+     ORDER BY feed_ticks.tick LIMIT ${most + 1}`;
+  if (rows[0]?.tick !== tick) return [];
+  return rows.map(({ snapshot, counts, ...row }) => ({
+    ...row,
+    counts: counts.map(Number),
+    cursor: feedCursorOf(snapshot, 0),
+  }));
+}
+
 class CommitReader {
   readonly #tx: Transaction;
   readonly #reading: Reading;
@@ -231,8 +283,7 @@ class CommitReader {
 
   async read(): Promise<Run> {
     const { position, most } = this.#reading;
-    if (position.after?.by === 'history') return await this.#readHistory(position.tick, position.after);
-    const [before, ...next] = await this.#ticks(position.tick);
+    const [before, ...next] = await ticksFrom(this.#tx, this.#reading.appId, position.tick, MOST_TICKS);
     if (before === undefined) throw new Error('The tick of a position is gone.');
     const joined = groupOf(next, most);
     const group = this.#split(before, joined).whole.length > 0 ? joined.slice(0, 1) : joined;
@@ -250,27 +301,6 @@ class CommitReader {
     };
   }
 
-  /**
-   * The tick of a position, and those after it. Where another consumer has begun is no tick for this one: what was committed before
-   * it has no tick yet. After a restore it is: events there have been told of by another server.
-   */
-  async #ticks(tick: string): Promise<readonly Tick[]> {
-    const rows = await this.#tx<
-      { tick: string; place: number; snapshot: string; minutes: Date[]; counts: string[] }[]
-    >`
-      SELECT tick::text, place::float8, snapshot, minutes, counts FROM feed_ticks
-       WHERE app_id = ${this.#reading.appId} AND tick >= ${tick}::text::bigint
-         AND (minutes <> '{}' OR tick = ${tick}::text::bigint
-              OR ${NO_PLACE} = (SELECT place FROM feed_ticks WHERE app_id = ${this.#reading.appId} AND tick = ${tick}::text::bigint))
-       ORDER BY feed_ticks.tick LIMIT ${MOST_TICKS + 1}`;
-    if (rows[0]?.tick !== tick) return [];
-    return rows.map(({ snapshot, counts, ...row }) => ({
-      ...row,
-      counts: counts.map(Number),
-      cursor: feedCursorOf(snapshot, 0),
-    }));
-  }
-
   /** Whether the rows of two ticks tell which of them they belong to. */
   #isExact(before: Tick, last: Tick): boolean {
     const { place } = this.#scene;
@@ -283,7 +313,8 @@ class CommitReader {
     const { whole, exact } = this.#split(before, [tick]);
     const found: Found[] = [];
     const add = (keys: readonly Key[], by: 'minute' | null): void => {
-      for (const key of keys) found.push({ ...key, tick: before.tick, by: by ?? key.xid ?? 0 });
+      for (const key of keys)
+        found.push({ id: key.id, at: key.at, xid: key.xid, tick: before.tick, by: by ?? key.xid ?? 0 });
     };
     if (whole.length > 0 && typeof after?.by !== 'number')
       add(await this.#wholeMinutes(whole, after, most + 1), 'minute');
@@ -316,7 +347,8 @@ class CommitReader {
     // They come in the order of transactions, which a stable sort keeps.
     placed.sort((a, b) => a.at - b.at);
     const found = placed.map(({ key, at }): Found => {
-      return { ...key, tick: (ticks[at - 1] ?? before).tick, by: key.xid ?? 0 };
+      const { id, xid } = key;
+      return { id, at: key.at, xid, tick: (ticks[at - 1] ?? before).tick, by: xid ?? 0 };
     });
     // The position is inside the first tick: its events are there, as nothing of a snapshot changes.
     if (after === null) return found;
@@ -402,35 +434,49 @@ class CommitReader {
        ORDER BY age(found.writer) DESC, found.created_at, found.id
        ${most === null ? tx`` : tx`LIMIT ${most}`}`;
   }
+}
 
-  /** Events that the snapshot of a tick has, in order of time. */
-  async #readHistory(tick: string, after: EventKey): Promise<Run> {
-    const tx = this.#tx;
-    const { appId, most } = this.#reading;
-    const [start] = await this.#ticks(tick);
-    if (start === undefined) throw new Error('The tick of a position is gone.');
-    const { compressedUntil, place, retention } = this.#scene;
-    const isInside = compressedUntil !== null && Date.parse(after.createdAt) < Date.parse(compressedUntil);
-    const known =
-      isInside || start.place !== place
-        ? tx``
-        : tx`AND NOT (age(xmin) BETWEEN 0 AND age(${xidOf(start.cursor.xmax)}::text::xid)
-                      OR xmin = ANY(${start.cursor.running.map(xidOf)}::text[]::xid[]))`;
-    const keys = await tx<Key[]>`
-      SELECT id, created_at::text AS at, NULL::float8 AS xid FROM events
-       WHERE app_id = ${appId} AND ${retention.readable(tx)} AND created_at >= ${after.createdAt}::text::timestamptz
-         AND (created_at, id) > (${after.createdAt}::text::timestamptz, ${idOf(after)}::text::uuid)
-         ${isInside ? tx`AND created_at < ${compressedUntil}::text::timestamptz` : tx``} ${known}
-       ORDER BY created_at, id LIMIT ${most + 1}`;
-    const found = keys.map((key): Found => ({ ...key, tick, by: 'history' }));
-    const isLast = keys.length <= most;
-    const beyond: FeedPosition | null = !isLast
-      ? null
-      : isInside
-        ? { tick, after: { by: 'history', createdAt: compressedUntil, id: '' } }
-        : { tick, after: null };
-    return { found: isLast ? found : found.slice(0, most), beyond, hasMore: true };
-  }
+/**
+ * Reads events that the snapshot of a tick has, in order of time: a page of rows by the index of that order. No other plan is taken,
+ * whatever statistics say: right after an import they know nothing of its rows, and all that is behind the position would be sorted.
+ */
+async function readHistory(
+  tx: Transaction,
+  { appId, limit, maxBytes }: FeedRequest,
+  { place, compressedUntil, retention }: Scene,
+  { tick, after }: { readonly tick: string; readonly after: EventKey },
+): Promise<CommittedEvents> {
+  const [start] = await ticksFrom(tx, appId, tick, 0);
+  if (start === undefined) throw new Error('The tick of a position is gone.');
+  const isInside = compressedUntil !== null && Date.parse(after.createdAt) < Date.parse(compressedUntil);
+  const known =
+    isInside || start.place !== place
+      ? tx``
+      : tx`AND NOT (age(xmin) BETWEEN 0 AND age(${xidOf(start.cursor.xmax)}::text::xid)
+                    OR xmin = ANY(${start.cursor.running.map(xidOf)}::text[]::xid[]))`;
+  const planned =
+    tx`SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)`.execute();
+  const rows = await tx<(PayloadRow & { readonly id: string; readonly at: string })[]>`
+    SELECT place::integer, id, created_at::text AS at, type_id AS "typeId",
+           CASE WHEN bytes <= ${maxBytes} OR place = 1 THEN payload END AS payload FROM (
+      SELECT row_number() OVER own AS place, id, created_at, type_id, payload, sum(octet_length(payload)) OVER own AS bytes FROM (
+        SELECT id, created_at, type_id, payload::text AS payload FROM events
+         WHERE app_id = ${appId} AND ${retention.readable(tx)} AND created_at >= ${after.createdAt}::text::timestamptz
+           AND (created_at, id) > (${after.createdAt}::text::timestamptz, ${idOf(after)}::text::uuid)
+           ${isInside ? tx`AND created_at < ${compressedUntil}::text::timestamptz` : tx``} ${known}
+         ORDER BY created_at, id LIMIT ${limit + 1}) AS found
+      WINDOW own AS (ORDER BY created_at, id ROWS UNBOUNDED PRECEDING)) AS read
+     ORDER BY created_at, id`;
+  await planned;
+  const keys = rows.map(({ id, at }): Found => ({ id, at, xid: null, tick, by: 'history' }));
+  const isLast = keys.length <= limit;
+  const page = isLast ? keys : keys.slice(0, limit);
+  const { events, read } = await eventsOf(tx, appId, page, isLast ? rows : rows.slice(0, limit));
+  const last = page[read - 1];
+  if (last !== undefined && (!isLast || read < page.length))
+    return { events, position: positionOf(last), hasMore: true };
+  const beyond = isInside ? ({ by: 'history', createdAt: compressedUntil, id: '' } as const) : null;
+  return { events, position: { tick, after: beyond }, hasMore: true };
 }
 
 interface Minute {
@@ -467,6 +513,16 @@ function spanOf(minutes: readonly Minute[]): [string, string] {
     new Date(Math.min(...starts)).toISOString(),
     new Date(Math.max(...starts) + MINUTE_MS).toISOString(),
   ];
+}
+
+/** A time in UTC as PostgreSQL writes it, as answers do. */
+function isoOf(at: string): string {
+  const time = at.indexOf(' ') + 1;
+  const milliseconds = at
+    .slice(time + 9, -3)
+    .slice(0, 3)
+    .padEnd(3, '0');
+  return `${at.slice(0, time - 1)}T${at.slice(time, time + 8)}.${milliseconds}Z`;
 }
 
 const BEFORE_ALL = '00000000-0000-0000-0000-000000000000';

@@ -8,6 +8,7 @@ import type { RowFilter } from '../fields/row-filter.ts';
 import { type CopiedRows, RowBuffer } from './copied-rows.ts';
 import type { EventList, EventListRequest } from './event-list.ts';
 import { EventScan, type ScanRequest } from './event-scan.ts';
+import { typesOf } from './filtered-page.ts';
 import type { StoredEvent } from './page-request.ts';
 import type { Position } from './positions.ts';
 import { eachWanted } from './wanted-rows.ts';
@@ -83,15 +84,11 @@ class TypeHeads {
     const missing = new Set<number>();
     rows.rewind();
     while (rows.next()) {
-      if (!rows.hasPayload) continue;
       const { typeId } = rows;
-      if (!this.#known.has(typeId)) missing.add(typeId);
+      if (rows.hasPayload && !this.#known.has(typeId)) missing.add(typeId);
     }
-    if (missing.size === 0) return this.#known;
-    const types = await this.#sql<{ id: number; typeId: string; type: string }[]>`
-      SELECT id, public_id AS "typeId", name AS type FROM type_names
-        WHERE app_id = ${this.#appId} AND id = ANY(${[...missing]}::integer[])`;
-    for (const { id, ...type } of types) this.#known.set(id, lineHead(type));
+    for (const [id, { publicId, name }] of await typesOf(this.#sql, this.#appId, missing))
+      this.#known.set(id, lineHead({ typeId: publicId, type: name }));
     return this.#known;
   }
 }

@@ -84,20 +84,28 @@ export async function countMatching(
   return count;
 }
 
+/** @returns types of an app by their internal ids, as many as there are, in one statement */
+export async function typesOf(
+  sql: Sql | Transaction,
+  appId: number,
+  ids: ReadonlySet<number>,
+): Promise<ReadonlyMap<number, { readonly publicId: string; readonly name: string }>> {
+  if (ids.size === 0) return new Map();
+  const types = await sql<{ id: number; publicId: string; name: string }[]>`
+    SELECT id, public_id AS "publicId", name FROM type_names WHERE app_id = ${appId} AND id = ANY(${[...ids]}::integer[])`;
+  return new Map(types.map(({ id, ...type }) => [id, type]));
+}
+
 /** Gives rows the public ids of their types. */
 export async function withTypes(
   sql: Sql | Transaction,
   appId: number,
   rows: readonly MatchingRow[],
 ): Promise<StoredEvent[]> {
-  if (rows.length === 0) return [];
-  const types = await sql<{ id: number; typeId: string }[]>`
-    SELECT id, public_id AS "typeId" FROM type_names
-     WHERE app_id = ${appId} AND id = ANY(${[...new Set(rows.map(({ typeId }) => typeId))]})`;
-  const publicIds = new Map(types.map(({ id, typeId }) => [id, typeId]));
+  const types = await typesOf(sql, appId, new Set(rows.map(({ typeId }) => typeId)));
   return rows.map(({ id, typeId, at, payload }) => ({
     id,
-    typeId: publicIds.get(typeId) ?? '',
+    typeId: types.get(typeId)?.publicId ?? '',
     createdAt: new Date(at),
     payload,
   }));

@@ -5,6 +5,8 @@ import {
   type CommittedEvent,
   decodePosition,
   encodePosition,
+  encodePositions,
+  type FeedPosition,
   openStorage,
 } from '../../../src/storage/storage.ts';
 import { availableEngines, testDatabase } from '../../support/database.ts';
@@ -147,8 +149,8 @@ function consumersInOrder(open: () => Promise<ConsumerWorld>): void {
     expect(new Set(ids).size).toBe(ids.length);
     expect(ids).toEqual(expect.arrayContaining([...before, ...after]));
     expect(sorted(ids.slice(-2))).toEqual(sorted(after));
-    const times = events.slice(0, -2).map(({ createdAt }) => createdAt.getTime());
-    expect(times).toEqual([...times].sort((a, b) => a - b));
+    const times = events.slice(0, -2).map(({ createdAt }) => createdAt);
+    expect(times).toEqual([...times].sort());
     const [row] = await world.sql<{ count: number }[]>`SELECT count(*)::integer AS count FROM events`;
     expect(ids.length).toBe(row?.count);
   });
@@ -200,6 +202,28 @@ function consumersInOrder(open: () => Promise<ConsumerWorld>): void {
     const read = await world.store.read(1, lease.position, { limit: 10, maxBytes: 1 });
     expect(read.events.length).toBe(1);
     expect(read.hasMore).toBe(true);
+  });
+
+  test('from the start: a page ends at the limit of bytes, or of events, and hides none', async () => {
+    const before = await world.add(4, 7 * HOUR_MS);
+    await add('start');
+    await world.round();
+    const pages = async (most: { limit: number; maxBytes: number }): Promise<readonly string[]> => {
+      const ids: string[] = [];
+      for (let position = await firstPosition(); position.after?.by === 'history'; ) {
+        const { events, ...read } = await world.store.read(1, position, most);
+        expect(events.length).toBeLessThanOrEqual(most.limit);
+        ids.push(...idsOf(events));
+        position = read.position;
+      }
+      return ids;
+    };
+    const whole = await pages({ limit: 1_000, maxBytes: 1e6 });
+    expect(whole).toEqual(expect.arrayContaining([...before]));
+    expect(await pages({ limit: 3, maxBytes: 1e6 })).toEqual(whole);
+    expect(await pages({ limit: 1_000, maxBytes: 1 })).toEqual(whole);
+    // Two payloads of eight bytes fit.
+    expect(await pages({ limit: 1_000, maxBytes: 17 })).toEqual(whole);
   });
 
   test('a consumer that stops lags, then is lost, and goes on where it is told to', async () => {
@@ -302,6 +326,13 @@ function consumersInOrder(open: () => Promise<ConsumerWorld>): void {
     expect(idsOf(await drain(world, name, 1))).toEqual(idsOf([...whole.slice(0, 1), ...whole.slice(3)]));
   });
 
+  async function firstPosition(): Promise<FeedPosition> {
+    const lease = await world.store.lease(1, name, 30_000);
+    if (typeof lease === 'string' || 'leasedForSeconds' in lease) throw new Error('no lease');
+    await world.store.release(1, name, lease.epoch);
+    return lease.position;
+  }
+
   /** Reads without an acknowledgment. */
   async function firstPage(limit: number): Promise<readonly CommittedEvent[]> {
     const lease = await world.store.lease(1, name, 30_000);
@@ -328,6 +359,15 @@ test('a position is an opaque text that only its own form is read from', () => {
     tick: '4711',
     after: null,
   });
+  const some = [
+    position,
+    { tick: '9', after: null },
+    { tick: '-12', after: { ...after, by: 'history', id: '' } },
+  ] as const;
+  expect(encodePositions(some)).toEqual(some.map(encodePosition));
+  expect(encodePositions(some).map(decodePosition)).toEqual(some);
+  // As earlier releases wrote it.
+  expect(decodePosition(btoa(JSON.stringify(['4711', 12, after.createdAt, after.id])))).toEqual(position);
   for (const bad of [
     '',
     'x',
