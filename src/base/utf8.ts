@@ -50,13 +50,15 @@ export function* decoded(bytes: string | Buffer, firstLine = 1): Generator<undef
 
 /**
  * The refusal of a body that is compressed, as its first bytes say, and has no Content-Encoding; null for any other.
- * @param isTaken whether the route takes compressed bodies
+ * @param taken the encodings that the route takes
  */
-export function unnamedEncoding(bytes: Buffer, isTaken = true): Rejection | null {
+export function unnamedEncoding(bytes: Buffer, taken: readonly string[] = []): Rejection | null {
   const isZstd = bytes.length >= 4 && bytes.readUInt32BE(0) === 0x28b52ffd;
   const encoding = bytes[0] === 0x1f && bytes[1] === 0x8b ? 'gzip' : isZstd ? 'zstd' : null;
   if (encoding === null) return null;
-  const advice = isTaken ? `send Content-Encoding: ${encoding}` : 'send it without compression';
+  const advice = taken.includes(encoding)
+    ? `send Content-Encoding: ${encoding}`
+    : 'send it without compression';
   return new Rejection('invalidBody', `The body looks like ${encoding}: ${advice}.`);
 }
 

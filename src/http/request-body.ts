@@ -503,7 +503,7 @@ export class RequestBody {
   /** @param isLent whether the memory is only valid during this call */
   #received(bytes: Buffer, isLent: boolean): ReceivedBody | Rejection {
     if (isAscii(bytes)) return bytes.toString('latin1');
-    const packed = this.#isStrict ? unnamedEncoding(bytes, false) : null;
+    const packed = this.#isStrict ? unnamedEncoding(bytes) : null;
     if (packed !== null) return packed;
     const text = bytes.length <= SMALL_BODY_BYTES ? decode(bytes, 'refused') : null;
     if (typeof text === 'string' || (text !== null && this.#isStrict)) return text;

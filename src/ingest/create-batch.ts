@@ -8,6 +8,7 @@ import { atOnce, inSlices, TimeSlice } from '../base/time-slice.ts';
 import { type Decoded, decoded, unnamedEncoding } from '../base/utf8.ts';
 import { Rejection } from '../errors.ts';
 import { ArrivingLines } from '../http/arriving-lines.ts';
+import { ENCODINGS } from '../http/compressed-body.ts';
 import type { Answer, Exchange, Outcome } from '../http/exchange.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import type { Outcomes } from '../storage/write/event-writer.ts';
@@ -88,7 +89,7 @@ function createSteps(
     if (received instanceof ArrivingLines)
       return await storeLines(steps, exchange, { appId, lines: received, read });
     if (received instanceof Rejection) return received;
-    const packed = !isBinary && Buffer.isBuffer(received) ? unnamedEncoding(received) : null;
+    const packed = !isBinary && Buffer.isBuffer(received) ? unnamedEncoding(received, ENCODINGS) : null;
     if (packed !== null) return packed;
     const holder = steps.accounts.holderOf(appId);
     const sentText = isBinary ? NO_TEXT : await inSlices(decoded(received), new TimeSlice(holder));

@@ -108,18 +108,18 @@ export class Mailer {
 }
 
 const MOST_PROBLEM_CHARACTERS = 300;
-/** What a TLS library says where the other side speaks none, and what to do. */
-const NO_TLS = /wrong version number|packet length too long/i;
+/** What a TLS library says where the other side speaks none, and the client where a server says nothing first: it may wait for TLS. */
+const OTHER_TLS = /wrong version number|packet length too long|Greeting never received/i;
 
 /** What failed, in the words of the server or of the connection, without the addresses of people, which a server may repeat. */
-function mailProblem(error: unknown): string {
+export function mailProblem(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
   const code = errorCode(error);
   const line = message.replace(/[\p{C}\s]+/gu, ' ').trim();
   // Without a blank no word is an address that has one, so each can be looked at alone.
   const words = line.split(' ').map((word) => (word.includes('@') ? '…' : word));
   const text = words.join(' ').slice(0, MOST_PROBLEM_CHARACTERS);
-  const advice = NO_TLS.test(message) ? ': smtps:// is for TLS from the start, smtp:// for STARTTLS' : '';
+  const advice = OTHER_TLS.test(message) ? ': smtps:// is for TLS from the start, smtp:// for STARTTLS' : '';
   return `${code === '' || text.includes(code) ? text : `${text}, ${code}`}${advice}`;
 }
 

@@ -94,7 +94,7 @@ export function createBrowserEvents(
     }
     if (takes instanceof Promise) await takes;
     if (!CONTENT_TYPE.test(exchange.header('content-type'))) return WRONG_CONTENT;
-    const packed = Buffer.isBuffer(received) ? unnamedEncoding(received, false) : null;
+    const packed = Buffer.isBuffer(received) ? unnamedEncoding(received) : null;
     if (packed !== null) return packed;
 
     const epoch = steps.epoch();

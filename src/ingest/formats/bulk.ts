@@ -171,7 +171,7 @@ function itemOf(scan: JsonScan, about: JsonScan, pathIndex: string | null): Item
   return {
     action,
     index: index instanceof Rejection ? '' : index,
-    id: id instanceof Rejection ? null : id,
+    id: id instanceof Rejection ? null : id || null,
     problem: index instanceof Rejection ? index : id instanceof Rejection ? id : null,
   };
 }

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
 import { expect, test } from 'vitest';
 import { Background } from '../../../src/accounts/mail/background.ts';
-import { headerText, MAILS, Mailer } from '../../../src/accounts/mail/mail.ts';
+import { headerText, MAILS, Mailer, mailProblem } from '../../../src/accounts/mail/mail.ts';
 import { tidemark } from '../../support/command-line.ts';
 import { openMailbox } from '../../support/mailbox.ts';
 import { captured, until } from '../../support/service.ts';
@@ -110,6 +110,7 @@ test('what a mail server says is told without addresses, in the log, to the call
       SMTP_URL: `smtps://127.0.0.1:${port}`,
     });
     expect(wrong.stderr).toContain('smtp:// for STARTTLS');
+    expect(mailProblem(new Error('Greeting never received'))).toContain('smtps:// is for TLS from the start');
   } finally {
     await mailer.close();
     refusing.close();

@@ -146,6 +146,11 @@ test('a document of a clock that is ahead is stored once, however often it is se
   expect(await stored('ahead')).toHaveLength(1);
 });
 
+test('an empty _id is none: the answer has the id of the event', async () => {
+  const [item] = await bulk(lines({ create: { _index: 'no id', _id: '' } }, { n: 1 }));
+  expect([item?._id, item?.status]).toEqual([expect.stringMatching(/^[\da-f]{8}-/), 201]);
+});
+
 test('indexes that are made by period, or rolled over, are one type', async () => {
   const periods = ['2026-01-31', '2026.01.31', '20260131', '2026013108', '2026-w05', '2026.05', '202601'];
   const more = ['2026-01-31.08', '2026.01.31-000001', '000001', '2026.01.31.08', '2026.53', '2026_w05'];

@@ -6,6 +6,7 @@ import { beforeAll, describe, expect, test } from 'vitest';
 import { createBrowserKey } from '../../../src/apps/browser-keys.ts';
 import { atOnce } from '../../../src/base/time-slice.ts';
 import { decode, decoded } from '../../../src/base/utf8.ts';
+import { ENCODINGS } from '../../../src/http/compressed-body.ts';
 import { runs, sized } from '../../support/fuzz.ts';
 import type { HttpResponse } from '../../support/http-client.ts';
 import { expectLinear } from '../../support/linear.ts';
@@ -237,7 +238,10 @@ test.each(Object.entries(CASES).filter(([name]) => name !== 'CloudEvents' && nam
       const { status, body: told } = await post(one, body);
       expect([status, told]).toEqual([
         400,
-        expect.stringContaining(`looks like ${encoding}: send Content-Encoding: ${encoding}`),
+        expect.stringContaining(
+          // This Node may not know Zstandard.
+          `looks like ${encoding}: ${ENCODINGS.includes(encoding) ? `send Content-Encoding: ${encoding}` : 'send it without compression'}`,
+        ),
       ]);
     }
   },

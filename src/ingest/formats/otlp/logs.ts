@@ -3,6 +3,7 @@ import { BinaryWriter } from '@bufbuild/protobuf/wire';
 import { eventTypeNameProblem } from '../../../apps/event-types.ts';
 import { decoded, unnamedEncoding } from '../../../base/utf8.ts';
 import { Rejection } from '../../../errors.ts';
+import { ENCODINGS } from '../../../http/compressed-body.ts';
 import type { Answer, Exchange } from '../../../http/exchange.ts';
 import { Query, text } from '../../../http/query.ts';
 import { mistakeIn } from '../../../json/mistake.ts';
@@ -98,7 +99,7 @@ const NO_RECORDS = new WeakSet<Rejection>([UNREAD]);
 
 function* protobufEvents(sent: Sent, attribute: string): EventStream {
   const { bytes, limits } = sent;
-  const packed = unnamedEncoding(bytes);
+  const packed = unnamedEncoding(bytes, ENCODINGS);
   if (packed !== null) return packed;
   const records = new RecordEvents(sent, attribute);
   const found = protobufRecords(bytes, { wanted: records.wanted, maxBytes: limits.maxEventBytes });
@@ -120,7 +121,7 @@ function* protobufEvents(sent: Sent, attribute: string): EventStream {
 }
 
 function* jsonEvents(sent: Sent, attribute: string): EventStream {
-  const packed = unnamedEncoding(sent.bytes);
+  const packed = unnamedEncoding(sent.bytes, ENCODINGS);
   if (packed !== null) return packed;
   const body = yield* decoded(sent.bytes);
   const records = new RecordEvents(sent, attribute);
