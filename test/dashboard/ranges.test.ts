@@ -62,6 +62,10 @@ describe('a range that is typed', () => {
     ['october', between('2026-09-30T22:00Z', '2026-10-31T23:00Z')],
     ['Dec', between('2025-11-30T23:00Z', '2025-12-31T23:00Z')],
     ['Sep 2025 to october 2025', between('2025-08-31T22:00Z', '2025-10-31T23:00Z')],
+    ['2026-10', between('2026-09-30T22:00Z', '2026-10-31T23:00Z')],
+    ['2026-01 to 2026-03', between('2025-12-31T23:00Z', '2026-03-31T22:00Z')],
+    ['2025', between('2024-12-31T23:00Z', '2025-12-31T23:00Z')],
+    ['2024 to 2025', between('2023-12-31T23:00Z', '2025-12-31T23:00Z')],
     ['this week', { kind: 'calendar', period: 'week' }],
     ['Yesterday', { kind: 'calendar', period: 'yesterday' }],
     ['all time', { kind: 'all' }],
@@ -82,6 +86,10 @@ describe('a range that is typed', () => {
     '1.13.2026',
     'novel',
     '29 Feb 2026',
+    '2026-13',
+    '2027',
+    '14 2025',
+    '2025 09:00',
   ])('"%s" is none', (text) => expect(parseTyped(text, NOW, BERLIN)).toBeNull());
 });
 

@@ -140,7 +140,10 @@ test('bad input is refused with its field and what was expected', async () => {
     [hook({ url: 'https://example.com', unordered: 'yes' }), 'unordered'],
     [alert({ name: '' }), 'name'],
     [alert({ rule: '{' }), 'JSON'],
-    [alert({ rule: '{"of":"cuont","window":"1m","above":1}' }), 'must be one of count'],
+    [
+      alert({ rule: '{"of":"cuont","window":"1m","above":1}' }),
+      'is wrong: the field \\"of\\" of the rule must be one of count',
+    ],
     [alert({ rule: '{"of":"count","windwo":"1m","above":1}' }), 'did you mean \\"window\\"'],
     [alert({ rule: '{"of":"p99","field":"ms","window":"5m","above":1}' }), 'tidemark field add'],
     [alert({ timezone: 'Europe/Berlim' }), 'timezone'],

@@ -73,7 +73,8 @@ const MOST_TRANSITIONS = 100;
 /** @throws WrongField for what is wrong with the text of a rule */
 export function requireRule(text: string): Rule {
   const rule = parseRule(text);
-  if (isRuleProblem(rule)) throw new WrongField('rule', ruleProblemText(rule), ruleProblemText(rule));
+  if (isRuleProblem(rule))
+    throw new WrongField('rule', `is wrong: ${ruleProblemText(rule)}`, ruleProblemText(rule));
   return rule;
 }
 

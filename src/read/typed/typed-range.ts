@@ -104,8 +104,8 @@ function parseWhen(words: readonly string[], now: number, zone: string, sameDay?
   if (day === null) return null;
   const { time, date, month, ago } = parts;
   const at = instantOf(zone, day + (time ?? 0));
-  const isMonth = month !== undefined && date === undefined && ago === undefined;
-  const after = isMonth ? addMonths(day, 1) : day + DAY;
+  const isPeriod = date === undefined && ago === undefined && time === undefined;
+  const after = isPeriod ? addMonths(day, month === undefined ? 12 : 1) : day + DAY;
   return {
     from: at,
     to: time === undefined ? instantOf(zone, after) : at,
@@ -123,7 +123,10 @@ function dayOf(
   }: { readonly today: number; readonly sameDay: number | undefined; readonly wallNow: number },
 ): number | null {
   if (ago !== undefined) return today - ago * DAY;
-  if (month === undefined && date === undefined) return time === undefined ? null : (sameDay ?? today);
+  if (month === undefined && date === undefined) {
+    if (time === undefined) return year === undefined ? null : Date.UTC(year, 0);
+    return year === undefined ? (sameDay ?? today) : null;
+  }
   if (month === undefined || (date === undefined && time !== undefined)) return null;
   const inYear = (of: number): number | null => {
     const day = Date.UTC(of, month, date ?? 1);
@@ -142,9 +145,10 @@ function dayOf(
 
 /** Applies one word. @returns false if it is not understood */
 function readWord(word: string, parts: Parts): boolean {
-  const [, isoYear, isoMonth, isoDate, rest] = /^(\d{4})-(\d\d)-(\d\d)(?:t(.+))?$/.exec(word) ?? [];
+  const [, isoYear, isoMonth, isoDate, rest] = /^(\d{4})-(\d\d)(?:-(\d\d)(?:t(.+))?)?$/.exec(word) ?? [];
   if (isoYear !== undefined) {
-    Object.assign(parts, { year: Number(isoYear), month: Number(isoMonth) - 1, date: Number(isoDate) });
+    Object.assign(parts, { year: Number(isoYear), month: Number(isoMonth) - 1 });
+    if (isoDate !== undefined) parts.date = Number(isoDate);
     return rest === undefined || readTime(rest, parts);
   }
   const [, dottedDate, dottedMonth = '', dottedYear = ''] =
