@@ -11,7 +11,7 @@ import { isShared, Shell } from './shell.ts';
 import { loadSession, now } from './state.ts';
 import { ownZone } from './time-zone.ts';
 import { parseView } from './url.ts';
-import { listPath, listScope, seriesPath, typesPath } from './view.ts';
+import { listed, listPath, listScope, seriesPath, typesPath } from './view.ts';
 
 followLinks();
 if (!isShared(location.pathname)) void loadSession();
@@ -22,7 +22,7 @@ if (appId !== undefined) {
     const span = resolveRange(view.range, now.value, view.zone);
     prepareExplore();
     preload(seriesPath(appId, view, span));
-    preload(listPath(appId, view, listScope(view, span, view.at)), callText);
+    preload(listPath(appId, listed(view), listScope(view, span, view.at)), callText);
     preload(typesPath(appId));
   }
   preload(`/api/apps/${appId}`);

@@ -1,7 +1,7 @@
 /** The whole state of a view ⇄ the query of its address: reload, back and a shared link show the same. */
 import { listOf, MODES, type Mode, rangeIn, rangeOf, SCALES, type Scale } from '../src/base/view.ts';
 import { WIDTHS, type WidthName } from '../src/base/widths.ts';
-import { type Measure, parseMeasure, writeMeasure } from './measure.ts';
+import { HISTOGRAM, type Measure, parseMeasure, writeMeasure } from './measure.ts';
 import { type Compare, isoText, parseRange, type Range, rangeText, type Span } from './range.ts';
 import { isZone } from './time-zone.ts';
 
@@ -27,7 +27,10 @@ export interface Segment {
   readonly text: SearchedText | null;
 }
 
-/** A bucket of the chart, whose events are listed. */
+/** Where an interval of numbers begins, and where it ends, exclusive; null: it does not. */
+export type Values = readonly [from: number | null, until: number | null];
+
+/** Buckets of the chart, whose events are listed. */
 export type Bucket = Span & { readonly from: number };
 
 export interface View {
@@ -40,8 +43,10 @@ export interface View {
   readonly filters: readonly string[];
   /** Text that payloads contain. */
   readonly text: SearchedText | null;
-  /** The one bucket whose events are listed. */
+  /** The buckets whose events are listed. */
   readonly at: Bucket | null;
+  /** With a bucket, of a distribution: only the events whose number is from the first up to the second; null: any. */
+  readonly values: Values | null;
   /** The path of the field whose values are the lines; null: event types are. */
   readonly by: string | null;
   /** The measure that is drawn; null: numbers of events. */
@@ -91,15 +96,18 @@ export function parseView(search: string, ownZone: string): View {
   const zone = text('tz');
   const detail = Number(text('buckets'));
   const compare = oneOf(COMPARES, text('compare'));
+  const measure = parseMeasure(query);
+  const bucket = at?.kind === 'between' ? { from: at.from, to: at.to } : null;
   return {
     range: rangeOf(query),
     back: parseRange(text('back')),
     types: listOf(query, 'type'),
     filters: listOf(query, 'filter'),
     text: searched(''),
-    at: at?.kind === 'between' ? { from: at.from, to: at.to } : null,
+    at: bucket,
+    values: bucket !== null && isDistribution(measure) ? parseValues(text('values')) : null,
     by: text('by') || null,
-    measure: parseMeasure(query),
+    measure,
     mode: oneOf(MODES, text('mode')),
     scale: oneOf(SCALES, text('scale')),
     compare,
@@ -119,6 +127,21 @@ export function parseView(search: string, ownZone: string): View {
   };
 }
 
+/** Whether a view shows how the numbers of a field are distributed. */
+export const isDistribution = (measure: Measure | null): boolean =>
+  measure?.kind === 'stat' && measure.stat === HISTOGRAM;
+
+/** Reads `900~1200`, `900~` or `~1200`; null: it is none of these. */
+function parseValues(text: string): Values | null {
+  const [from = null, until = null, ...more] = text
+    .split('~')
+    .map((end) => (end === '' ? null : Number(end)));
+  const isOne = more.length === 0 && [from, until].every((end) => end === null || Number.isFinite(end));
+  return isOne && (from ?? until) !== null && (from ?? -Infinity) < (until ?? Infinity)
+    ? [from, until]
+    : null;
+}
+
 /** What an address says that is not understood, as it is spelled: the view has a default in its place. */
 export function misread(search: string): string[] {
   const query = new URLSearchParams(search);
@@ -132,6 +155,7 @@ export function misread(search: string): string[] {
     from: isRange || !has('from'),
     to: isRange || !has('to'),
     at: view.at !== null,
+    values: view.values !== null,
     tz: view.zone !== '',
     // A view has one text.
     q: view.text?.[0] === 'q',
@@ -169,7 +193,10 @@ export function viewSearch(view: View): string {
   for (const type of view.types) query.append('type', type);
   for (const filter of view.filters) query.append('filter', filter);
   if (view.text !== null) query.set(...view.text);
-  if (view.at !== null) query.set('at', rangeText({ kind: 'between', ...view.at }));
+  if (view.at !== null) {
+    query.set('at', rangeText({ kind: 'between', ...view.at }));
+    if (view.values !== null && isDistribution(view.measure)) query.set('values', view.values.join('~'));
+  }
   if (view.by !== null) query.set('by', view.by);
   writeMeasure(view.measure, query);
   if (view.mode !== 'histogram') query.set('mode', view.mode);

@@ -1,8 +1,7 @@
 /** The view of an app's page, read from the address, and a function that changes it. */
 import { useMemo } from 'preact/hooks';
-import type { MeasureStat } from '../src/api-types/answers.ts';
 import { useAddress } from './address.ts';
-import type { Part } from './measure.ts';
+import { HISTOGRAM, type Part, type ShownStat } from './measure.ts';
 import { comparedSpan, HOUR, isOpen, isoText, MINUTE, resolveRange, type Span } from './range.ts';
 import { signal } from './signal.ts';
 import { now } from './state.ts';
@@ -112,7 +111,7 @@ export function scanPath(
 /** Which statistics of a field are asked for, and of how many lines. */
 export interface NumbersAsked {
   readonly of: string;
-  readonly stat: MeasureStat;
+  readonly stat: ShownStat;
   /** The lines: a path, event types (`type`), or none. */
   readonly by: string | null;
   readonly isByType: boolean;
@@ -125,7 +124,7 @@ export interface NumbersAsked {
 export function numbersPath(appId: string, view: View, span: Span, asked: NumbersAsked): string {
   const query = eventsQuery(view, span);
   query.set('of', asked.of);
-  if (asked.stat === 'distinct') query.set('stat', 'distinct');
+  if (asked.stat === 'distinct' || asked.stat === HISTOGRAM) query.set('stat', asked.stat);
   if (asked.by !== null) query.set('by', asked.by);
   else if (asked.isByType) query.set('byType', 'true');
   query.set('lines', String(asked.lines ?? TOP_LINES));
@@ -166,6 +165,16 @@ export function withHidden(view: View): Partial<View> {
   const hidden = view.hidden.filter((key) => key !== HIDDEN);
   return { hidden: asksForHidden(view) ? hidden : [...hidden, HIDDEN] };
 }
+
+/** The conditions of a box that is drawn on a distribution. */
+export const boxFilters = ({ measure, values }: View): string[] =>
+  measure?.kind === 'stat' && values !== null
+    ? ['>=', '<'].flatMap((sign, end) => (values[end] === null ? [] : [`${measure.of}${sign}${values[end]}`]))
+    : [];
+
+/** The view whose events are listed: those of the box, where there is one. */
+export const listed = (view: View): View =>
+  view.values === null ? view : { ...view, values: null, filters: [...view.filters, ...boxFilters(view)] };
 
 /** The request for the events of a view, as files or as a list. */
 export function eventsQuery(view: View, span: ListScope): URLSearchParams {

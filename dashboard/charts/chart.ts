@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { bucketName, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import { theme } from '../state.ts';
-import type { Drawing } from './drawing.ts';
+import type { Drawing, Range } from './drawing.ts';
 import type { Edges } from './gestures.ts';
 import { Plot, type PlotContent } from './plot.ts';
 import { bucketSentence, Tooltip } from './tooltip.ts';
@@ -16,7 +16,10 @@ export interface ChartProps extends PlotContent {
   readonly focus: string | null;
   readonly onZoom: (first: number, last: number) => void;
   readonly onLeaveZoom: () => void;
-  readonly onPick: (index: number) => void;
+  /** The events of a bucket are to be listed; null: all again. */
+  readonly onPick: (index: number | null) => void;
+  /** Those of a box are, with `levels`. */
+  readonly onBox?: (buckets: Range, levels: Range, isDrawn: boolean) => void;
   /** A bucket is to be annotated; null for those who may not. */
   readonly onAnnotate: ((index: number) => void) | null;
   /** The pointer or the keyboard has come to a bucket; null: it has left. */
@@ -25,7 +28,7 @@ export interface ChartProps extends PlotContent {
 }
 
 export default function Chart(props: ChartProps): VNode {
-  const { drawing, zone, focus, scale, picked, annotations } = props;
+  const { drawing, zone, focus, scale, picked, pickedHeights, annotations, levels } = props;
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<Plot | null>(null);
   const tooltip = useRef<Tooltip | null>(null);
@@ -41,14 +44,22 @@ export default function Chart(props: ChartProps): VNode {
     const made = new Tooltip(place.current.parentElement ?? place.current);
     tooltip.current = made;
     plot.current = new Plot(place.current, props, {
-      onPoint: (index, left) => {
+      onPoint: (index, left, level) => {
         if (index === null) made.hide();
-        else made.show(latest.current, index, left, Date.now());
+        else made.show(latest.current, index, left, Date.now(), level);
         pointed.current = index;
         latest.current.onPoint(index);
       },
-      onPick: (index) => latest.current.onPick(index),
-      onSelect: (first, last) => latest.current.onZoom(first, last),
+      onPick: (index, level) => {
+        const { onPick, onBox } = latest.current;
+        if (level === null) onPick(index);
+        else onBox?.([index, index], [level, level], false);
+      },
+      onSelect: (buckets, rows) => {
+        const { onZoom, onBox } = latest.current;
+        if (rows === null) onZoom(...buckets);
+        else onBox?.(buckets, rows, true);
+      },
       onMoved: (edges) => latest.current.onMoved(edges),
       onLeaveZoom: () => latest.current.onLeaveZoom(),
     });
@@ -60,7 +71,7 @@ export default function Chart(props: ChartProps): VNode {
   useEffect(() => {
     if (!isFirst.current) plot.current?.update(props);
     isFirst.current = false;
-  }, [drawing, zone, scale, picked, annotations]);
+  }, [drawing, zone, scale, String([picked, pickedHeights]), annotations]);
   useEffect(() => plot.current?.focus(focus), [focus]);
   useEffect(() => plot.current?.recolor(), [theme.value]);
   useEffect(() => {
@@ -86,7 +97,7 @@ export default function Chart(props: ChartProps): VNode {
     tabindex="0"
     role="application"
     aria-roledescription="chart"
-    aria-label=${`${name}. Arrow keys read the bars, Shift with them selects, Space lists the events of a bar, Enter zooms in, Backspace goes back.`}
+    aria-label=${`${name}. Arrow keys read the ${levels ? 'cells' : 'bars'}, Shift with them selects, Space lists the events of ${levels ? 'what is selected' : 'a bar'}, Enter zooms in, Backspace goes back.`}
     data-buckets=${drawing.series.starts.length}
     onKeyDown=${(event: KeyboardEvent) => (event.key === 'a' ? annotate(event) : cursor.onKeyDown(event))}
     onContextMenu=${annotate}
@@ -120,6 +131,8 @@ const MOVES: Record<string, (index: number, last: number) => number> = {
   End: (_index, last) => last,
 };
 
+const RISES: Readonly<Record<string, number>> = { ArrowUp: 1, ArrowDown: -1 };
+
 /**
  * Arrow keys move between buckets and announce them; with Shift they select, Space picks, and Enter zooms. A press of the
  * pointer ends that.
@@ -131,30 +144,36 @@ function useKeyboardCursor(
   const [spoken, setSpoken] = useState('');
   const at = useRef<number | null>(null);
   const anchor = useRef<number | null>(null);
+  /** The level that is read, and where the selection began. */
+  const level = useRef<number | null>(null);
+  const foot = useRef<number | null>(null);
 
-  const selection = (): [number, number] | null => {
-    const [a, b] = [anchor.current, at.current];
-    return a === null || b === null ? null : [Math.min(a, b), Math.max(a, b)];
-  };
+  const between = (a: number | null, b: number | null): Range | null =>
+    a === null || b === null ? null : [Math.min(a, b), Math.max(a, b)];
+  const selection = (): Range | null => between(anchor.current, at.current);
   const leave = (): void => {
     if (at.current === null) return;
-    at.current = anchor.current = null;
+    at.current = anchor.current = level.current = foot.current = null;
     setSpoken('');
-    plot.current?.select(null);
+    plot.current?.select(null, null);
     plot.current?.point(null);
   };
-  const move = (next: (index: number, last: number) => number, extend: boolean): void => {
-    const { series } = latest.current.drawing;
-    const last = series.starts.length - 1;
+  const move = (next: (index: number, last: number) => number, extend: boolean, rise = 0): void => {
+    const { drawing, levels } = latest.current;
+    const last = drawing.series.starts.length - 1;
     // The first step reads the newest bucket, whichever way it goes.
     const from = at.current;
     const index = from === null ? last : Math.min(last, Math.max(0, next(from, last)));
-    if (extend) anchor.current ??= from ?? index;
-    else anchor.current = null;
+    const before = level.current ?? levels?.first(index) ?? null;
+    if (levels && before !== null) level.current = Math.min(levels.last, Math.max(0, before + rise));
+    if (extend) {
+      anchor.current ??= from ?? index;
+      foot.current ??= before;
+    } else anchor.current = foot.current = null;
     at.current = index;
-    plot.current?.point(index);
-    plot.current?.select(selection());
-    setSpoken(`${bucketSentence(latest.current, index)}${extend ? ', selected' : ''}`);
+    plot.current?.point(index, level.current);
+    plot.current?.select(selection(), between(foot.current, level.current));
+    setSpoken(`${bucketSentence(latest.current, index, level.current)}${extend ? ', selected' : ''}`);
   };
   return {
     spoken,
@@ -162,16 +181,21 @@ function useKeyboardCursor(
     onKeyDown: (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey) return;
       const next = MOVES[event.key];
+      const rise = latest.current.levels && RISES[event.key];
       if (next !== undefined) move(next, event.shiftKey);
+      else if (rise) move((index) => index, event.shiftKey, rise);
       else if (event.key === 'Enter' && at.current !== null) {
         const [first, last] = selection() ?? [at.current, at.current];
         leave();
         latest.current.onZoom(first, last);
-      } else if (event.key === ' ' && at.current !== null) latest.current.onPick(at.current);
-      else if (event.key === 'Backspace') latest.current.onLeaveZoom();
+      } else if (event.key === ' ' && at.current !== null) {
+        const [bucket, own] = [at.current, level.current];
+        const levels = between(foot.current ?? own, own);
+        if (levels === null) latest.current.onPick(bucket);
+        else latest.current.onBox?.(selection() ?? [bucket, bucket], levels, anchor.current !== null);
+      } else if (event.key === 'Backspace') latest.current.onLeaveZoom();
       else if (event.key === 'Escape' && at.current !== null) leave();
-      else if (event.key === 'Escape' && latest.current.picked !== null)
-        latest.current.onPick(latest.current.picked);
+      else if (event.key === 'Escape' && latest.current.picked !== null) latest.current.onPick(null);
       else return;
       event.preventDefault();
     },

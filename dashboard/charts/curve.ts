@@ -121,7 +121,7 @@ export function curveDrawing(series: Series, curve: Curve): Drawing {
 }
 
 /** A round number of the axis: short where the curve's own text would be long. */
-function axisText(value: number, { text, unit }: Curve): string {
+export function axisText(value: number, { text, unit }: Pick<Curve, 'text' | 'unit'>): string {
   const rounded = Number(value.toPrecision(12));
   const size = Math.abs(rounded);
   const short = size >= 10_000 && size < 1e15 ? compact(rounded) : (unit === '' ? text : measured)(rounded);
@@ -359,16 +359,17 @@ function drawCurve(
   strokeValues(context, values, geometry, palette.found);
 }
 
-function strokeValues(
+export function strokeValues(
   context: CanvasRenderingContext2D,
   values: Values,
   geometry: Geometry,
   color: string | CanvasPattern,
+  width = 2,
 ): void {
   const ratio = devicePixelRatio;
   context.strokeStyle = color;
   context.fillStyle = color;
-  context.lineWidth = 2 * ratio;
+  context.lineWidth = width * ratio;
   strokeRuns(context, values, geometry);
   context.beginPath();
   values.forEach((value, i) => {
@@ -376,7 +377,7 @@ function strokeValues(
     if (value === null || (values[i - 1] ?? null) !== null || (values[i + 1] ?? null) !== null) return;
     const x = across(geometry, i + 0.5);
     context.moveTo(x, up(geometry, value));
-    context.arc(x, up(geometry, value), 2.5 * ratio, 0, 2 * Math.PI);
+    context.arc(x, up(geometry, value), (width + 3) * 0.5 * ratio, 0, 2 * Math.PI);
   });
   context.fill();
 }

@@ -1,6 +1,6 @@
 /** What every kind of chart is: it draws itself, and tells legend, tooltip, table and files what they show. */
 import type { Compared, Series } from '../../src/api-types/answers.ts';
-import type { Scale } from '../url.ts';
+import type { Values as Interval, Scale } from '../url.ts';
 import type { Stack } from './series-data.ts';
 
 /** A number for each bucket; null where there is none. */
@@ -33,7 +33,10 @@ export interface Drawing {
   /** Columns of its table after the time. */
   readonly columns: () => readonly Column[];
   /** What a bucket has: the whole, as it is shown and spoken, its lines, the most first, and what else is shown. */
-  readonly rowsAt: (index: number) => {
+  readonly rowsAt: (
+    index: number,
+    level?: number | null,
+  ) => {
     readonly whole: Row;
     readonly spoken: string;
     readonly lines: readonly Row[];
@@ -60,7 +63,28 @@ export interface Drawing {
   readonly stack: Stack | null;
   /** The highest number that a bucket has by itself. */
   readonly highest: number;
+  /** What its height is divided into, where boxes may be drawn on it. */
+  readonly levels?: Levels;
+  /** The strengths of its color, with what they say. */
+  readonly strengths?: readonly (readonly [opacity: number, text: string])[];
 }
+
+/** The rows of cells of a chart, from below. Heights are shares of the chart's. */
+export interface Levels {
+  readonly at: (height: number) => number;
+  readonly last: number;
+  /** Where a bucket is read first. */
+  readonly first: (index: number) => number;
+  /** The height at which a level begins. */
+  readonly edge: (level: number) => number;
+  /** The numbers of levels from first to last. */
+  readonly interval: (first: number, last: number) => Interval;
+  /** The heights of such an interval. */
+  readonly heights: (interval: Interval) => Range;
+}
+
+/** First and last of buckets or levels, or lower and upper of heights. */
+export type Range = readonly [number, number];
 
 /** A number above the chart, and beside it what it is of. */
 export type Figure = readonly [name: string, value: string, of?: string];

@@ -1,13 +1,14 @@
 /** What pointers do over a chart: a mouse reads, picks and drags over bars; fingers pick, pan and zoom. */
+import type { Range } from './drawing.ts';
 
 export interface GestureEvents {
-  /** The mouse rests on a position, as a share of the width; null: it has left. */
-  readonly onHover: (place: number | null) => void;
+  /** The mouse rests on a position, as a share of the width; null: it has left. Heights are shares too, from below. */
+  readonly onHover: (place: number | null, height: number) => void;
   /** A click, or a tap. */
-  readonly onPick: (place: number, isTouch: boolean) => void;
-  /** The interval being selected by a drag; null: the drag has ended. */
-  readonly onSelecting: (places: readonly [number, number] | null) => void;
-  readonly onSelect: (places: readonly [number, number]) => void;
+  readonly onPick: (place: number, isTouch: boolean, height: number) => void;
+  /** What is being selected by a drag; null: the drag has ended. */
+  readonly onSelecting: (places: Range | null, heights: Range) => void;
+  readonly onSelect: (places: Range, heights: Range) => void;
   /** Fingers pan or zoom the chart; null: they have stopped. `from` and `to` are the new edges. */
   readonly onMoving: (edges: Edges | null) => void;
   readonly onMoved: (edges: Edges) => void;
@@ -32,6 +33,8 @@ export class Gestures {
   readonly #events: GestureEvents;
   /** Where a drag of the mouse began; null if there is none. */
   #start: number | null = null;
+  /** At which height. */
+  #foot = 0;
   #isDrag = false;
   readonly #fingers = new Map<number, Finger>();
   #edges: Edges | null = null;
@@ -44,7 +47,7 @@ export class Gestures {
     element.addEventListener('pointerup', (event) => this.#up(event));
     element.addEventListener('pointercancel', () => this.cancel());
     element.addEventListener('pointerleave', () => {
-      if (this.#start === null) events.onHover(null);
+      if (this.#start === null) events.onHover(null, 0);
     });
   }
 
@@ -57,7 +60,7 @@ export class Gestures {
     this.#edges = null;
     removeEventListener('keydown', this.#escape, true);
     if (isActive) {
-      this.#events.onSelecting(null);
+      this.#events.onSelecting(null, [0, 1]);
       this.#events.onMoving(null);
     }
     return isActive;
@@ -76,6 +79,16 @@ export class Gestures {
     return Math.min(1, Math.max(0, (event.clientX - left) / Math.max(1, width)));
   }
 
+  #height(event: PointerEvent): number {
+    const { bottom, height } = this.#element.getBoundingClientRect();
+    return Math.min(1, Math.max(0, (bottom - event.clientY) / Math.max(1, height)));
+  }
+
+  #heights(event: PointerEvent): Range {
+    const height = this.#height(event);
+    return [Math.min(this.#foot, height), Math.max(this.#foot, height)];
+  }
+
   #down(event: PointerEvent): void {
     if (event.button !== 0) return;
     this.#element.setPointerCapture(event.pointerId);
@@ -86,6 +99,7 @@ export class Gestures {
       this.#fingers.set(event.pointerId, { start: event.clientX, now: event.clientX });
     } else {
       this.#start = event.clientX;
+      this.#foot = this.#height(event);
       this.#isDrag = false;
     }
   }
@@ -95,10 +109,10 @@ export class Gestures {
       this.#moveFinger(event);
       return;
     }
-    this.#events.onHover(this.#place(event));
+    this.#events.onHover(this.#place(event), this.#height(event));
     if (this.#start === null) return;
     this.#isDrag ||= Math.abs(event.clientX - this.#start) >= UNSTEADY;
-    if (this.#isDrag) this.#events.onSelecting(this.#selection(event, this.#start));
+    if (this.#isDrag) this.#events.onSelecting(this.#selection(event, this.#start), this.#heights(event));
   }
 
   #selection(event: PointerEvent, start: number): [number, number] {
@@ -147,14 +161,14 @@ export class Gestures {
       if (!wasKnown || this.#fingers.size > 0) return;
       this.cancel();
       if (edges !== null) this.#events.onMoved(edges);
-      else this.#events.onPick(this.#place(event), true);
+      else this.#events.onPick(this.#place(event), true, this.#height(event));
       this.#events.onMoving(null);
       return;
     }
     const [start, isDrag] = [this.#start, this.#isDrag];
     this.cancel();
     if (start === null) return;
-    if (isDrag) this.#events.onSelect(this.#selection(event, start));
-    else this.#events.onPick(this.#place(event), false);
+    if (isDrag) this.#events.onSelect(this.#selection(event, start), this.#heights(event));
+    else this.#events.onPick(this.#place(event), false, this.#height(event));
   }
 }

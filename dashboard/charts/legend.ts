@@ -26,12 +26,13 @@ export interface LegendProps {
 
 /** Of each line its own number, the share of all, and the change; or what a number without lines is made of. */
 export function Legend({ drawing, comparedTo, isUnfiltered, ...given }: LegendProps): VNode | null {
-  const { name, legend, isApart, parts, shareTitle } = drawing;
+  const { name, legend, isApart, parts, shareTitle, strengths } = drawing;
   if (!isApart)
     return parts.length > 0
       ? html`<div class="legend-parts">
     <p><i class="swatch found"></i>${name}</p>
     <dl>${parts.map(([part, value]) => html`<div key=${part}><dt>${part}</dt><dd title=${value}>${value}</dd></div>`)}</dl>
+    <${Strengths} of=${strengths} />
   </div>`
       : null;
   const isCompared = legend.some(({ before }) => before !== null);
@@ -52,6 +53,12 @@ export function Legend({ drawing, comparedTo, isUnfiltered, ...given }: LegendPr
     )}
   </ul>
   ${legend.some(({ key, shown }) => !shown && key !== HIDDEN) && html`<p class="hint" role="status">Lines with a closed eye are not drawn. The numbers and the list include them.</p>`}`;
+}
+
+/** What the strengths of a color say. */
+export function Strengths({ of = [] }: { readonly of?: Drawing['strengths'] }): VNode | null {
+  if (of.length === 0) return null;
+  return html`<ul class="strengths"><li>Events in a cell</li>${of.map(([opacity, text]) => html`<li key=${text}><i class="swatch found" style=${{ opacity }}></i>${text}</li>`)}</ul>`;
 }
 
 interface RowProps extends Pick<LegendProps, 'picked' | 'onPick' | 'onToggle' | 'onFocus'> {

@@ -5,7 +5,7 @@
 import type { Annotation } from '../../src/api-types/answers.ts';
 import type { Scale } from '../url.ts';
 import { drawAnnotations } from './annotation-marks.ts';
-import { type Drawing, type Geometry, heightOf } from './drawing.ts';
+import { type Drawing, type Geometry, heightOf, type Levels, type Range } from './drawing.ts';
 import { type Edges, Gestures } from './gestures.ts';
 import { readPalette } from './palette.ts';
 import { isPartial } from './series-data.ts';
@@ -15,17 +15,20 @@ export interface PlotContent {
   readonly drawing: Drawing;
   readonly zone: string;
   readonly scale: Scale;
-  /** Index of the bucket whose events are listed; null: all are. */
-  readonly picked: number | null;
+  /** First and last of the buckets whose events are listed, and between which heights; null: all are. */
+  readonly picked: Range | null;
+  readonly pickedHeights?: Range | undefined;
+  /** The levels that boxes are drawn by; null: buckets alone are selected. */
+  readonly levels?: Levels | null;
   readonly annotations: readonly Annotation[];
 }
 
 export interface PlotEvents {
-  /** The bucket under the pointer or the keyboard's cursor changed; null where there is none. */
-  readonly onPoint: (index: number | null, left: number) => void;
-  readonly onPick: (index: number) => void;
-  /** Buckets from first to last were dragged over. */
-  readonly onSelect: (first: number, last: number) => void;
+  /** The bucket under the pointer or the keyboard's cursor changed, or the level; null where there is none. */
+  readonly onPoint: (index: number | null, left: number, level: number | null) => void;
+  readonly onPick: (index: number, level: number | null) => void;
+  /** Buckets from first to last were dragged over, and levels. */
+  readonly onSelect: (buckets: Range, levels: Range | null) => void;
   /** The chart was panned or zoomed by touch. */
   readonly onMoved: (edges: Edges) => void;
   readonly onLeaveZoom: () => void;
@@ -45,6 +48,7 @@ export class Plot {
   /** Exactly over the bars. */
   readonly #over = div('over');
   readonly #band = div('band');
+  readonly #cell = div('band cell');
   readonly #picked = div('band picked');
   readonly #selection = div('selection');
   readonly #observer: ResizeObserver;
@@ -53,6 +57,7 @@ export class Plot {
   #palette: ReturnType<typeof readPalette>;
   #focus: string | null = null;
   #pointed: number | null = null;
+  #level: number | null = null;
   #edges: Edges = { from: 0, to: 1 };
   #isDue = false;
 
@@ -62,16 +67,17 @@ export class Plot {
     this.#events = events;
     this.#palette = readPalette(place);
     this.#over.hidden = false;
-    this.#over.append(this.#picked, this.#band, this.#selection);
+    this.#over.append(this.#picked, this.#band, this.#cell, this.#selection);
     place.append(this.canvas, this.#over);
     new Gestures(this.#over, {
-      onHover: (at) => this.point(at === null ? null : this.#bucketAt(at)),
-      onPick: (at, isTouch) => {
-        if (isTouch) this.point(this.#bucketAt(at));
-        events.onPick(this.#bucketAt(at));
+      onHover: (at, height) => this.point(at === null ? null : this.#bucketAt(at), this.#levelAt(height)),
+      onPick: (at, isTouch, height) => {
+        if (isTouch) this.point(this.#bucketAt(at), this.#levelAt(height));
+        events.onPick(this.#bucketAt(at), this.#levelAt(height));
       },
-      onSelecting: (places) => this.select(places && [this.#bucketAt(places[0]), this.#bucketAt(places[1])]),
-      onSelect: ([first, last]) => events.onSelect(this.#bucketAt(first), this.#bucketAt(last)),
+      onSelecting: (places, heights) =>
+        this.select(places && this.#bucketsIn(places), this.#levelsIn(heights)),
+      onSelect: (places, heights) => events.onSelect(this.#bucketsIn(places), this.#levelsIn(heights)),
       onMoving: (edges) => this.#move(edges ?? { from: 0, to: 1 }),
       onMoved: events.onMoved,
     });
@@ -91,6 +97,19 @@ export class Plot {
 
   #bucketAt(share: number): number {
     return Math.min(this.#buckets - 1, Math.floor(share * this.#buckets));
+  }
+
+  #bucketsIn([first, last]: Range): Range {
+    return [this.#bucketAt(first), this.#bucketAt(last)];
+  }
+
+  #levelAt(height: number): number | null {
+    return this.#content.levels?.at(height) ?? null;
+  }
+
+  #levelsIn([low, high]: Range): Range | null {
+    const { levels } = this.#content;
+    return levels ? [levels.at(low), levels.at(high)] : null;
   }
 
   /** Other numbers, another zone, or other lines. */
@@ -117,16 +136,22 @@ export class Plot {
   }
 
   /** Moves the cursor to a bucket, or away. */
-  point(index: number | null): void {
-    if (index === this.#pointed) return;
+  point(index: number | null, level: number | null = null): void {
+    if (index === this.#pointed && level === this.#level) return;
     this.#pointed = index;
+    this.#level = level;
     this.#showBands();
     this.#tell();
   }
 
-  /** Shows buckets from first to last as selected; null: none. */
-  select(range: readonly [number, number] | null): void {
-    this.#cover(this.#selection, range);
+  /** Shows buckets from first to last as selected, and levels; null: none. */
+  select(range: Range | null, levels: Range | null): void {
+    this.#cover(this.#selection, range, this.#heightsOf(levels));
+  }
+
+  #heightsOf(range: Range | null): Range | undefined {
+    const { levels } = this.#content;
+    return levels && range ? [levels.edge(range[0]), levels.edge(range[1] + 1)] : undefined;
   }
 
   destroy(): void {
@@ -238,23 +263,31 @@ export class Plot {
   #tell(): void {
     const index = this.#pointed;
     const middle = index === null ? 0 : ((index + 0.5) / this.#buckets) * this.#over.clientWidth;
-    this.#events.onPoint(index, this.#over.offsetLeft + middle);
+    this.#events.onPoint(index, this.#over.offsetLeft + middle, this.#level);
   }
 
   #showBands(): void {
-    const { picked } = this.#content;
-    this.#cover(this.#band, this.#pointed === null ? null : [this.#pointed, this.#pointed]);
-    this.#cover(this.#picked, picked === null ? null : [picked, picked]);
+    const { picked, pickedHeights } = this.#content;
+    const [at, level] = [this.#pointed, this.#level];
+    const own: Range | null = at === null ? null : [at, at];
+    this.#cover(this.#band, own);
+    this.#cover(
+      this.#cell,
+      level === null ? null : own,
+      this.#heightsOf(level === null ? null : [level, level]),
+    );
+    this.#cover(this.#picked, picked, pickedHeights);
   }
 
   /** Lays a box over buckets from first to last, or hides it. */
-  #cover(box: HTMLElement, range: readonly [number, number] | null): void {
+  #cover(box: HTMLElement, range: Range | null, [low, high]: Range = [0, 1]): void {
     box.hidden = range === null;
     if (range === null) return;
     const [first, last] = range;
     const width = this.#over.clientWidth / this.#buckets;
     box.style.width = `${Math.max(1, (last - first + 1) * width)}px`;
     box.style.transform = `translateX(${first * width}px)`;
+    box.style.insetBlock = `${(1 - high) * 100}% ${low * 100}%`;
   }
 }
 

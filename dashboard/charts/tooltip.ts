@@ -31,10 +31,10 @@ export class Tooltip {
     this.#element.hidden = true;
   }
 
-  /** @param left the bucket's middle, in CSS pixels from the chart's left edge */
-  show(content: PlotContent, index: number, left: number, now: number): void {
+  /** @param left the bucket's middle, in CSS pixels from the chart's left edge @param level the one under the pointer */
+  show(content: PlotContent, index: number, left: number, now: number, level: number | null): void {
     const { drawing, zone } = content;
-    const { whole, lines, more } = drawing.rowsAt(index);
+    const { whole, lines, more } = drawing.rowsAt(index, level);
     const shown = lines.slice(0, MOST_ROWS);
     const names = shortNames(
       shown.map(([, name]) => name),
@@ -77,10 +77,10 @@ function notesOf(
   return notes;
 }
 
-/** The bucket as a sentence. */
-export function bucketSentence(content: PlotContent, index: number): string {
+/** The bucket as a sentence, with one of its levels. */
+export function bucketSentence(content: PlotContent, index: number, level: number | null): string {
   const { drawing, zone } = content;
-  const { spoken, lines } = drawing.rowsAt(index);
+  const { spoken, lines } = drawing.rowsAt(index, level);
   return [
     `${spanOf(drawing.series, index, zone)}: ${spoken}`,
     ...lines.map(([, name, value]) => `${name} ${value}`),

@@ -11,7 +11,7 @@ import { rowButton } from '../components/table.ts';
 import { Waiting } from '../components/waiting.ts';
 import { change, changeText, count, counted, difference, share as shareText } from '../format.ts';
 import { html } from '../html.ts';
-import { measureLabel } from '../measure.ts';
+import { measureLabel, singleStat } from '../measure.ts';
 import { comparedSpan } from '../range.ts';
 import { type Resource, useResource } from '../resource.ts';
 import { now } from '../state.ts';
@@ -138,7 +138,8 @@ function useStats({ appId, viewed, by, without }: AllLinesProps, isAsked: boolea
   const { view, span } = viewed;
   const { measure } = view;
   const asked = { ...view, ...without(null), ...FEW_BARS };
-  const { of, stat } = measure?.kind === 'stat' ? measure : ({ of: '', stat: 'sum' } as const);
+  const { of, stat: shown } = measure?.kind === 'stat' ? measure : ({ of: '', stat: 'sum' } as const);
+  const stat = singleStat(shown);
   const numbers = { of, stat, by, isByType: by === null, lines: MOST_LINES };
   const path = numbersPath(appId, asked, span, numbers);
   const compared = comparedSpan(view.compare, view.range, span, now.value, view.zone);

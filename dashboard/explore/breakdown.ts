@@ -6,7 +6,7 @@ import { counted } from '../format.ts';
 import { html } from '../html.ts';
 import { pathKey, scalarPaths, useCatalog, useDeclaredFields } from '../known-fields.ts';
 import type { Measure } from '../measure.ts';
-import type { View } from '../url.ts';
+import { isDistribution, type View } from '../url.ts';
 import { hasConditions, type ViewAndChange } from '../view.ts';
 import { onlyPath } from './missing.ts';
 import type { Scan } from './scan.ts';
@@ -43,7 +43,7 @@ export function Breakdown({ appId, viewed, series, isOld, scan, onProducers }: B
   }, []);
   const declared = useDeclaredFields(appId).data?.fields ?? [];
   const seen = useCatalog(appId, isNear).data?.fields ?? [];
-  if (view.measure?.kind === 'ratio') return null;
+  if (view.measure?.kind === 'ratio' || isDistribution(view.measure)) return null;
   const paths = countedFor(declared, view);
   const known = new Set(paths.map(pathKey));
   const single = declared.flatMap(({ path, kind, by }) => (kind === 'value' && by === null ? path : []));

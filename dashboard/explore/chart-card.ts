@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { Annotation, EventType, Series } from '../../src/api-types/answers.ts';
 import { MOST_BUCKETS, WIDTH_MINUTES, WIDTHS, type WidthName } from '../../src/base/widths.ts';
 import Chart, { chartName } from '../charts/chart.ts';
-import type { Drawing, LegendLine } from '../charts/drawing.ts';
+import type { Drawing, LegendLine, Range as Pair } from '../charts/drawing.ts';
 import type { Edges } from '../charts/gestures.ts';
 import { Legend } from '../charts/legend.ts';
 import { countedPart, isPartial, linesOf, OTHER, summaryOf } from '../charts/series-data.ts';
@@ -18,7 +18,7 @@ import type { Resource } from '../resource.ts';
 import { ChartAlert } from '../routes/delivery/new-alert.ts';
 import { now } from '../state.ts';
 import { type Bucket, HIDDEN, MODES, type Mode, type View } from '../url.ts';
-import { hasConditions, type ViewAndChange, withHidden } from '../view.ts';
+import { boxFilters, hasConditions, type ViewAndChange, withHidden } from '../view.ts';
 import { AllLines, useLineCount } from './all-lines.ts';
 import { AnnotationList, marksOf, NewAnnotation, useAnnotations } from './annotations.ts';
 import { Breakdown, totalOf } from './breakdown.ts';
@@ -26,7 +26,7 @@ import { ByProducer } from './by-producer.ts';
 import { ChartMenu } from './chart-menu.ts';
 import { CountHint } from './count-hint.ts';
 import { CrossTable } from './cross-table.ts';
-import { Explain } from './explain.ts';
+import { DIFFERENT, Explain } from './explain.ts';
 import { comparedText, Figures } from './figures.ts';
 import { LongerRanges } from './longer-ranges.ts';
 import { MeasurePicker } from './measure-picker.ts';
@@ -154,14 +154,17 @@ function ChartBody({
   const { measure } = view;
   const isAccumulable = measure === null || (measure.kind === 'stat' && measure.stat === 'sum');
   const title = chartName(drawing, zone) + (found === null ? '' : ', before the filter');
-  const picked = view.at === null ? null : indexOf(series, view.at);
+  const { at, values } = view;
+  const picked = at === null ? null : pickedIn(series, at);
+  const { levels } = drawing;
+  const filters = boxFilters(view);
   // Where the view has picked some, or the chart is by something else, the number would be of others.
   const numberOfLines = picking.picked.length === 0 && by === series.by ? lineCount : null;
   return html`<div class="chart-layout">
     <div class="chart-head">
       <${Figures} drawing=${drawing} comparedTo=${comparedTo} isLoading=${state === 'loading'} found=${found} isRunning=${scan.isRunning} />
       <div class="chart-controls">
-        ${whole !== null && html`<button class="button" title="Compare with the rest of the range" onClick=${() => setExplaining(true)}>What changed?</button>`}
+        ${whole !== null && html`<button class="button" title="Compare with the rest of the range" onClick=${() => setExplaining(true)}>${values === null ? 'What changed?' : DIFFERENT}</button>`}
         <${MeasurePicker} appId=${appId} viewed=${viewed} types=${types} rows=${totalOf(series)} />
         <${Controls} viewed=${viewed} series=${series} isAccumulable=${isAccumulable} />
         <${ChartMenu} name=${name} drawing=${drawing} viewed=${viewed} canvas=${canvas} onAnnotate=${mayChange ? () => setAnnotating(view.at) : null} onAlert=${() => setAlerting(true)} />
@@ -170,11 +173,25 @@ function ChartBody({
     <div class="chart-main">
       <div class="chart-place">
         <${Chart}
-          canvas=${canvas} drawing=${drawing} annotations=${shownMarks} zone=${zone} focus=${drawing.legend.some(({ key, shown }) => shown && key === focus) ? focus : null} scale=${view.scale} picked=${picked}
+          canvas=${canvas} drawing=${drawing} annotations=${shownMarks} zone=${zone} focus=${drawing.legend.some(({ key, shown }) => shown && key === focus) ? focus : null} scale=${view.scale} picked=${picked} levels=${levels ?? null} pickedHeights=${levels && values ? levels.heights(values) : undefined}
           onPoint=${toPeek}
-          onPick=${(index: number) => {
+          onPick=${(index: number | null) => {
             onPeek(null);
-            change({ at: index === picked ? null : bucketAt(series, index) });
+            change({
+              at: index === null || index === picked?.[0] ? null : bucketAt(series, index),
+              values: null,
+            });
+          }}
+          onBox=${([first, last]: Pair, rows: Pair, isDrawn: boolean) => {
+            onPeek(null);
+            if (levels === undefined) return;
+            const box = {
+              at: { ...bucketAt(series, first), to: bucketAt(series, last).to },
+              values: levels.interval(...rows),
+            };
+            const isSame = JSON.stringify([at, values]) === JSON.stringify(Object.values(box));
+            change(isSame ? { at: null } : box);
+            setExplaining(isDrawn);
           }}
           onAnnotate=${
             mayChange
@@ -191,6 +208,7 @@ function ChartBody({
         ${state === 'unread' && html`<div class="nothing" role="status"><p><b>${note}</b></p><div class="row-actions">${offer}${!isRatio && html`<button class="button" onClick=${() => setCrossing(true)}>Read anyway</button>`}<button class="button" onClick=${() => change({ measure: null })}>Show numbers of events</button></div></div>`}
         ${state !== 'unread' && isEmpty && html`<${NothingHere} lastEventAt=${lastEventAt} viewed=${viewed} />`}
       </div>
+      ${filters.length > 0 && html`<p role="status"><b>${filters.join(' and ')}</b> <button class="button quiet" onClick=${() => change({ at: null })}>Clear the box</button></p>`}
       <${AnnotationList} appId=${appId} annotations=${shownMarks} zone=${zone} mayChange=${mayChange} onDone=${annotations.reload} />
       ${noted !== null && state !== 'unread' && html`<p class="hint" role="status">${noted}</p>`}
       ${second.scan.isStopped && html`<p><button class="button" onClick=${second.scan.goOn}>Read all of them</button></p>`}
@@ -208,7 +226,7 @@ function ChartBody({
     ${crossing && html`<${CrossTable} appId=${appId} viewed=${viewed} offer=${offer} onClose=${() => setCrossing(false)} />`}
     ${producing && html`<${ByProducer} appId=${appId} viewed=${viewed} onClose=${() => setProducing(false)} />`}
     ${listing && html`<${AllLines} appId=${appId} viewed=${viewed} scan=${scan} second=${second.scan} by=${by} picked=${picking.picked} without=${picking.with} onPick=${pick} onClose=${() => setListing(false)} />`}
-    ${explaining && whole !== null && html`<${Explain} appId=${appId} viewed=${viewed} part=${view.at ?? viewed.span} whole=${whole} onClose=${() => setExplaining(false)} />`}
+    ${explaining && whole !== null && html`<${Explain} appId=${appId} viewed=${viewed} part=${at ?? viewed.span} whole=${whole} filters=${filters} onClose=${() => setExplaining(false)} />`}
     ${annotating !== false && html`<${NewAnnotation} appId=${appId} picked=${annotating} zone=${view.zone} onDone=${annotations.reload} onClose=${() => setAnnotating(false)} />`}
     ${alerting && html`<${ChartAlert} appId=${appId} view=${view} types=${types} drawing=${drawing} onDone=${annotations.reload} onClose=${() => setAlerting(false)} />`}
     ${view.table && html`<${ChartTable} key=${rangeText(view.range)} name=${title} drawing=${drawing} zone=${zone} />`}
@@ -262,10 +280,11 @@ function bucketAt(series: Series, index: number): Bucket {
   return countedPart(series, index);
 }
 
-function indexOf({ starts, end }: Series, { from }: Bucket): number | null {
-  const next = starts.findIndex((start) => start > from);
-  const index = next < 0 ? starts.length - 1 : next - 1;
-  return index < 0 || from >= end ? null : index;
+/** First and last of the buckets that an interval has. */
+function pickedIn({ starts, end }: Series, { from, to }: Bucket): Pair | null {
+  const first = starts.findLastIndex((start) => start <= from);
+  const last = starts.findLastIndex((start) => start < to);
+  return first < 0 || from >= end ? null : [first, Math.max(first, last)];
 }
 
 /** A zoom that ends with the present stays live. */

@@ -8,7 +8,7 @@ import { ProblemBox } from '../components/problem.ts';
 import { count, counted, dateTime } from '../format.ts';
 import { html } from '../html.ts';
 import { pathKey, scalarPaths, useCatalog, useDeclaredFields } from '../known-fields.ts';
-import { measureLabel } from '../measure.ts';
+import { type Measure, measureLabel, singleStat } from '../measure.ts';
 import type { View } from '../url.ts';
 import { eventsQuery, type ViewAndChange } from '../view.ts';
 
@@ -58,7 +58,7 @@ export function CrossTable({ appId, viewed, offer, onClose }: CrossTableProps): 
   );
   const by = [first, second].filter((path) => path !== '');
   const { line, problem, seconds } = useQuery(appId, viewed, by);
-  const stat = view.measure?.kind === 'stat' ? view.measure : null;
+  const stat = singleOf(view.measure);
   const what = stat === null ? 'Events' : `${measureLabel(stat.stat)} of ${stat.of}`;
   const choice = (label: string, place: 0 | 1): VNode =>
     html`<label>${label} <select aria-label=${place === 0 ? 'First field' : 'Second field'} value=${paths[place]} onChange=${(
@@ -75,6 +75,10 @@ export function CrossTable({ appId, viewed, offer, onClose }: CrossTableProps): 
     ${line !== null && !line.counted && offer}
   <//>`;
 }
+
+/** The statistic of each group; null: how many events it has. */
+const singleOf = (measure: Measure | null) =>
+  measure?.kind === 'stat' ? { ...measure, stat: singleStat(measure.stat) } : null;
 
 function progressOf(line: QueryLine | null, { zone }: View, seconds: number): string {
   if (line === null) return 'Asking…';
@@ -94,7 +98,7 @@ function useQuery(appId: string, { view, span }: ViewAndChange, by: readonly str
     seconds: 0,
   });
   const scope = eventsQuery(view, span);
-  const stat = view.measure?.kind === 'stat' ? view.measure : null;
+  const stat = singleOf(view.measure);
   const body = {
     by,
     stats: ['count', ...(stat === null ? [] : [{ of: stat.of, stat: stat.stat }])],

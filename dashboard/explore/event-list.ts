@@ -13,7 +13,14 @@ import { Skeleton } from '../components/waiting.ts';
 import { compact, count, counted, dateTime, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import { type Bucket, chosenTypes, type View } from '../url.ts';
-import { asksForHidden, eventsQuery, hasConditions, type ViewAndChange, withHidden } from '../view.ts';
+import {
+  asksForHidden,
+  eventsQuery,
+  hasConditions,
+  listed,
+  type ViewAndChange,
+  withHidden,
+} from '../view.ts';
 import { ColumnHeads, ColumnPicker, columnsOf, tracks, useLayout } from './columns.ts';
 import type { EventPages } from './event-pages.ts';
 import { fieldsOf } from './fields.ts';
@@ -39,9 +46,15 @@ export interface EventListProps {
 }
 
 export function EventList(props: EventListProps): VNode {
-  const { appId, viewed, list, scan, series, peek, held, onShow } = props;
+  const { appId, viewed, list, scan, peek, held, onShow } = props;
   const { pages, loading, problem, complete, more } = list;
-  const { view, change } = viewed;
+  const { change } = viewed;
+  const view = listed(viewed.view);
+  // What is counted is not of the box.
+  const series =
+    props.series !== undefined && viewed.view.values !== null
+      ? { ...props.series, isFiltered: false }
+      : props.series;
   const shown = pages.reduce((sum, { events }) => sum + events.length, 0);
   const style = useRowStyle(props);
   const rows = useRef<HTMLDivElement>(null);

@@ -16,22 +16,28 @@ export interface ExplainProps {
   /** What is explained, and the range that it is compared with the rest of. */
   readonly part: Span;
   readonly whole: Span;
+  /** Conditions that the events of the part meet. */
+  readonly filters: readonly string[];
   readonly onClose: () => void;
 }
 
-export function Explain({ appId, viewed, part, whole, onClose }: ExplainProps): VNode {
+/** What a box asks. */
+export const DIFFERENT = 'What is different?';
+
+export function Explain({ appId, viewed, part, whole, filters, onClose }: ExplainProps): VNode {
   const { view } = viewed;
   const query = eventsQuery(view, whole);
   query.set('partFrom', isoText(part.from ?? 0));
   query.set('partTo', isoText(part.to));
+  for (const filter of filters) query.append('partFilter', filter);
   const found = useResource<Explanation>(`/api/apps/${appId}/explanation?${query}`);
   const { data } = found;
   const pick = ({ path, key: picked }: Difference): void => {
     onClose();
     viewed.change(pickingOf(view, path).with(picked));
   };
-  return html`<${Dialog} sheet title="What changed?" onClose=${onClose}>
-    <p class="hint">${part.from !== null && spanText(part.from, part.to, view.zone)}, compared with the rest of the range. Shares of all events of each.</p>
+  return html`<${Dialog} sheet title=${filters.length > 0 ? DIFFERENT : 'What changed?'} onClose=${onClose}>
+    <p class="hint">${[...filters, part.from !== null && spanText(part.from, part.to, view.zone)].filter(Boolean).join(', ')}, compared with the rest of the range. Shares of all events of each.</p>
     <${Waiting} for=${found} lines=${8} class="rows" />
     ${data?.isSample && html`<p class="hint">Fields beside a filter are compared by samples.</p>`}
     ${data?.differences.length === 0 && html`<div class="empty"><h2>Nothing differs</h2><p>${data.fields === 0 ? html`No field is counted: <a href=${`/apps/${appId}/fields`}>count the fields</a> that may explain a change.` : 'Every share is about that of the rest of the range.'}</p></div>`}

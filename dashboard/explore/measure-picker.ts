@@ -1,11 +1,11 @@
 /** What the chart shows: numbers of events, a ratio of two, or a statistic of a field. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import type { DeclaredField, EventType, MeasureStat } from '../../src/api-types/answers.ts';
+import type { DeclaredField, EventType } from '../../src/api-types/answers.ts';
 import { Popover } from '../components/popover.ts';
 import { html } from '../html.ts';
 import { pathKey, scalarPaths, useCatalog, useDeclaredFields } from '../known-fields.ts';
-import { type Measure, measureLabel, STATS } from '../measure.ts';
+import { type Measure, measureLabel, SHOWN_STATS, type ShownStat } from '../measure.ts';
 import type { View } from '../url.ts';
 import type { ViewAndChange } from '../view.ts';
 import { fromRowsLabel } from './breakdown.ts';
@@ -93,7 +93,7 @@ interface StatFormProps {
 
 function StatForm({ appId, view, rows, onPick }: StatFormProps): VNode {
   const chosen = view.measure?.kind === 'stat' ? view.measure : null;
-  const [stat, setStat] = useState<MeasureStat>(chosen?.stat ?? 'avg');
+  const [stat, setStat] = useState<ShownStat>(chosen?.stat ?? 'avg');
   const declared = useDeclaredFields(appId).data?.fields ?? [];
   const seen = useCatalog(appId).data?.fields ?? [];
   const kind = stat === 'distinct' ? 'distinct' : 'number';
@@ -114,7 +114,7 @@ function StatForm({ appId, view, rows, onPick }: StatFormProps): VNode {
     html`<option key=${path} value=${path} selected=${path === chosen?.of}>${path}</option>`;
   return html`<form class="measure-form" onSubmit=${show}>
     <label>Statistic
-      <select name="stat" value=${stat} onChange=${(event: Event) => setStat((event.currentTarget as HTMLSelectElement).value as MeasureStat)}>${STATS.map((one) => html`<option key=${one} value=${one}>${measureLabel(one)}</option>`)}</select>
+      <select name="stat" value=${stat} onChange=${(event: Event) => setStat((event.currentTarget as HTMLSelectElement).value as ShownStat)}>${SHOWN_STATS.map((one) => html`<option key=${one} value=${one}>${measureLabel(one)}</option>`)}</select>
     </label>
     <label>of the field
       <select key=${kind} name="of" required>

@@ -1,10 +1,11 @@
 /** What is drawn of a measure, computed from the answers that it needs. */
 import { useRef } from 'preact/hooks';
-import type { EventType, MeasureStat, NumberStats, Series } from '../../src/api-types/answers.ts';
+import type { EventType, NumberStats, Series } from '../../src/api-types/answers.ts';
 import { curveDrawing, emptyCurve, ratioCurve, statCurve } from '../charts/curve.ts';
 import type { Drawing } from '../charts/drawing.ts';
+import type * as Heatmap from '../charts/heatmap.ts';
 import { average, counted } from '../format.ts';
-import { isQuantile, type Measure, measureLabel, partText } from '../measure.ts';
+import { HISTOGRAM, isQuantile, type Measure, measureLabel, partText, type ShownStat } from '../measure.ts';
 import { comparedSpan, rangeText } from '../range.ts';
 import { type Resource, useResource } from '../resource.ts';
 import { now } from '../state.ts';
@@ -114,10 +115,15 @@ function useParts({ appId, viewed }: MeasuredOptions): Resource<Series> {
   return { ...first, data: { ...first.data, compared: { interval: null, starts, all, byKey: {} } } };
 }
 
+/** What draws distributions: few charts are, so it is loaded with the first one. */
+export const useHeatmap = (isAsked: boolean): Resource<typeof Heatmap> =>
+  useResource(isAsked ? 'heatmap' : null, { load: () => import('../charts/heatmap.ts') });
+
 interface Numbers {
   readonly shown: Resource<NumberStats>;
   readonly earlier: Resource<NumberStats>;
   readonly isCompared: boolean;
+  readonly heatmap: Resource<typeof Heatmap>;
 }
 
 /** Of lines that are compared with: those that the chart shows may not be among the busiest ones there. */
@@ -126,11 +132,12 @@ const MOST_COMPARED = 200;
 function useNumbers({ appId, viewed }: MeasuredOptions): Numbers {
   const { view, span } = viewed;
   const asked = view.measure?.kind === 'stat' ? askedOf(view, view.measure) : null;
-  const of = asked === null ? '' : `${asked.stat === 'distinct'} ${asked.of}`;
+  const of = asked && [asked.stat === 'distinct', asked.stat === HISTOGRAM, asked.of].join(' ');
   const compared = comparedSpan(view.compare, view.range, span, now.value, view.zone);
   const before = asked?.stat === 'sum' && view.mode === 'running';
   const path = asked && numbersPath(appId, view, span, { ...asked, before });
-  const earlierAsked = asked && { ...asked, lines: MOST_COMPARED };
+  // A distribution is compared with nothing.
+  const earlierAsked = asked?.stat === HISTOGRAM ? null : asked && { ...asked, lines: MOST_COMPARED };
   const earlier =
     earlierAsked &&
     (view.compare === 'segment'
@@ -149,15 +156,16 @@ function useNumbers({ appId, viewed }: MeasuredOptions): Numbers {
       scope: `earlier numbers ${appId} ${of}`,
     }),
     isCompared: earlier != null,
+    heatmap: useHeatmap(asked?.stat === HISTOGRAM),
   };
 }
 
 /** Chosen by one type alone, a view has no lines of types. */
-const askedOf = (view: View, { of, stat }: { readonly of: string; readonly stat: MeasureStat }) => ({
+const askedOf = (view: View, { of, stat }: { readonly of: string; readonly stat: ShownStat }) => ({
   of,
   stat,
-  by: view.by,
-  isByType: view.by === null && chosenTypes(view).length !== 1,
+  by: stat === HISTOGRAM ? null : view.by,
+  isByType: stat !== HISTOGRAM && view.by === null && chosenTypes(view).length !== 1,
 });
 
 type Made = Omit<Measured, 'series'>;
@@ -187,13 +195,14 @@ function ratioOf(
 function statOf(
   options: MeasuredOptions,
   measure: Measure & { readonly kind: 'stat' },
-  { shown, earlier, isCompared }: Numbers,
+  { shown, earlier, isCompared, heatmap }: Numbers,
 ): Made | null {
   const { series, viewed } = options;
   const { view } = viewed;
   const { of, stat } = measure;
-  if (shown.problem !== null) {
-    const { details, declare } = shown.problem;
+  const problem = shown.problem ?? heatmap.problem;
+  if (problem !== null) {
+    const { details, declare } = problem;
     // The details of a refusal that names the parameter are about the address.
     const why = details.startsWith('of must be')
       ? `no event of this range has a number in ${of}`
@@ -207,13 +216,20 @@ function statOf(
   // What is compared with may be from before the field was counted: then there is nothing to compare with.
   const before = isCompared && earlier.problem === null ? earlier : null;
   if (before !== null && (before.data === undefined || before.isStale)) return null;
-  const curve = statCurve(series, data, before?.data ?? null, {
-    ...{ stat, name: nameOf(options, measure), mode: view.mode },
-    ...{ by: view.by, hidden: view.hidden },
-  });
+  const name = nameOf(options, measure);
+  const drawing =
+    stat === HISTOGRAM
+      ? heatmap.data?.heatDrawing(series, data, name)
+      : curveDrawing(
+          series,
+          statCurve(series, data, before?.data ?? null, {
+            ...{ stat, name, mode: view.mode },
+            ...{ by: view.by, hidden: view.hidden },
+          }),
+        );
+  if (drawing === undefined) return null;
   return {
-    state: 'shown',
-    drawing: curveDrawing(series, curve),
+    ...{ state: 'shown', drawing },
     note: statNote(view, stat, data),
     missing: data.notBy && missingOf(view, { of, stat }, data.notBy.declare !== null),
   };
@@ -224,20 +240,22 @@ const firstSentence = (details: string): string => details.replace(/ An owner de
 
 function statNote(
   view: View,
-  stat: MeasureStat,
-  { leftOut, overall, lines, notBy, seconds, looked, before }: NumberStats,
+  stat: ShownStat,
+  { of, leftOut, overall, lines, notBy, seconds, looked, before }: NumberStats,
 ): string | null {
   const notes = [
     stat === 'sum' &&
       view.mode === 'running' &&
       before === null &&
       'What was before this range is not counted: the sum begins with 0.',
-    isQuantile(stat) && 'A percentile is within 1% of the exact one.',
+    stat === HISTOGRAM && overall.count === 0 && `No event of this range has a number in ${of}.`,
+    (isQuantile(stat) || stat === HISTOGRAM) && 'A percentile is within 1% of the exact one.',
     stat === 'distinct' &&
       [overall, ...(lines ?? []).map((line) => line.overall)].some(({ exact }) => exact === false) &&
       'Beyond 1,024 different values their number is an estimate, within about 1%.',
     seconds !== null && fromRows(looked ?? 0, seconds),
     view.by !== null &&
+      stat !== HISTOGRAM &&
       lines === null &&
       notBy !== null &&
       `Not broken down by ${view.by}: ${firstSentence(notBy.details)}`,

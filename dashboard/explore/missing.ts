@@ -1,11 +1,12 @@
 /** What is not counted but would answer the view: an owner may have it counted, at the price that is shown. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import type { EventType, FieldKind, MeasureStat } from '../../src/api-types/answers.ts';
+import type { EventType, FieldKind } from '../../src/api-types/answers.ts';
 import { DeclareField } from '../components/declare-field.ts';
 import { countablePath } from '../filter-text.ts';
 import { html } from '../html.ts';
 import { pathKey } from '../known-fields.ts';
+import type { ShownStat } from '../measure.ts';
 import { now } from '../state.ts';
 import { chosenTypes, type View } from '../url.ts';
 
@@ -19,7 +20,7 @@ export interface Missing {
 /** The declaration that would answer a statistic; null where none would. */
 export function missingOf(
   view: View,
-  { of, stat }: { readonly of: string; readonly stat: MeasureStat },
+  { of, stat }: { readonly of: string; readonly stat: ShownStat },
   isKnown: boolean,
 ): Missing | null {
   const by = view.by ?? onlyPath(view);

@@ -18,6 +18,8 @@ import type { TabProps } from '../app-tab.ts';
 import Chart from '../charts/chart.ts';
 import { curveDrawing, ratioCurve, statCurve } from '../charts/curve.ts';
 import type { Drawing, LegendLine } from '../charts/drawing.ts';
+import type { heatDrawing } from '../charts/heatmap.ts';
+import { Strengths } from '../charts/legend.ts';
 import { countedPart, linesOf } from '../charts/series-data.ts';
 import { stackDrawing } from '../charts/stack.ts';
 import { Confirm, FormDialog } from '../components/confirm.ts';
@@ -30,15 +32,16 @@ import { ShareDialog } from '../components/share.ts';
 import { Waiting } from '../components/waiting.ts';
 import { marksOf } from '../explore/annotations.ts';
 import { datesOf } from '../explore/figures.ts';
+import { useHeatmap } from '../explore/measured.ts';
 import { typedConditionsPath } from '../filter-text.ts';
 import { changeText, rangeName } from '../format.ts';
 import { html } from '../html.ts';
 import { useLive } from '../live.ts';
-import { measureLabel } from '../measure.ts';
+import { HISTOGRAM, measureLabel } from '../measure.ts';
 import { isoText, type Range, rangeText, resolveRange } from '../range.ts';
 import { useAction, useResource } from '../resource.ts';
 import { now } from '../state.ts';
-import { parseView, type View, viewSearch } from '../url.ts';
+import { isDistribution, parseView, type View, viewSearch } from '../url.ts';
 import {
   asksForHidden,
   refreshInterval,
@@ -307,13 +310,17 @@ function BoardTile({ chart, data, zone, onZoom, onLeaveZoom }: TileProps): VNode
   const canvas = useRef<HTMLCanvasElement>(null);
   const { series, problem, range } = chart;
   const own = useMemo(() => parseView(chart.search, zone), [chart.search, zone]);
+  const isHeat = isDistribution(own.measure) && chart.numbers !== null;
+  const heatmap = useHeatmap(isHeat);
+  const heat = heatmap.data?.heatDrawing;
   const shown = useMemo(() => {
-    if (series === null) return null;
+    if (series === null || (isHeat && heat === undefined)) return null;
     return {
-      drawing: measuredIn(chart, series, own) ?? stackDrawing(series, linesOf(series, own), own.mode),
+      drawing: measuredIn(chart, series, own, heat) ?? stackDrawing(series, linesOf(series, own), own.mode),
       marks: data === undefined ? [] : marksOf(data.annotations, data.marks, series.end),
     };
-  }, [chart, own, data]);
+  }, [chart, own, data, heat]);
+  if (series !== null && shown === null) return html`<${Waiting} for=${heatmap} lines=${6} />`;
   if (series === null || shown === null)
     return html`<p class="hint" role="status">${problem ?? 'There is nothing to show.'}</p>`;
   const { drawing, marks } = shown;
@@ -331,7 +338,8 @@ function BoardTile({ chart, data, zone, onZoom, onLeaveZoom }: TileProps): VNode
     </div>
     <${Chart} canvas=${canvas} drawing=${drawing} annotations=${marks} zone=${series.timezone} focus=${null} scale=${own.scale} picked=${null} onPoint=${nothing} onPick=${nothing} onMoved=${nothing} onAnnotate=${null} onLeaveZoom=${onLeaveZoom}
       onZoom=${(first: number, last: number) => onZoom(countedPart(series, first).from, countedPart(series, last).to)} />
-    <${TileLegend} lines=${drawing.legend.filter((line) => line.shown)} />`;
+    <${TileLegend} lines=${drawing.legend.filter((line) => line.shown)} />
+    <${Strengths} of=${drawing.strengths} />`;
 }
 
 /** The names of the colors: the first lines, and how many more there are. */
@@ -349,6 +357,7 @@ function measuredIn(
   { part, partType, numbers }: BoardChart,
   series: Series,
   { measure, by, hidden, mode, ...view }: View,
+  heat: typeof heatDrawing | undefined,
 ): Drawing | null {
   if (measure?.kind === 'ratio' && part !== null) {
     const asked = measure.part;
@@ -359,6 +368,7 @@ function measuredIn(
   if (measure?.kind !== 'stat' || numbers === null) return null;
   const { stat, of } = measure;
   const name = `${measureLabel(stat)} of ${of}`;
+  if (stat === HISTOGRAM) return heat?.(series, numbers, name) ?? null;
   return curveDrawing(series, statCurve(series, numbers, null, { stat, by, hidden, mode, name }));
 }
 

@@ -28,7 +28,15 @@ import { rangeText, wider } from '../range.ts';
 import { useResource } from '../resource.ts';
 import { notify, now } from '../state.ts';
 import { type Bucket, misread, type View, viewSearch } from '../url.ts';
-import { asksForHidden, listScope, scopeQuery, seriesPath, useView, type ViewAndChange } from '../view.ts';
+import {
+  asksForHidden,
+  listed,
+  listScope,
+  scopeQuery,
+  seriesPath,
+  useView,
+  type ViewAndChange,
+} from '../view.ts';
 
 export { BoardsPage } from './boards.ts';
 export { DeliveryPage } from './delivery.ts';
@@ -49,7 +57,8 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
     ),
   });
   const part = view.at ?? peek;
-  const searched = useEventPages(appId, view, listScope(view, span, part));
+  const listing = useMemo(() => listed(view), [view]);
+  const searched = useEventPages(appId, listing, listScope(view, span, part));
   const scan = useScan(appId, viewed, series, part === null ? searched : null);
   // The two look for the same events: where one has found them all, the other has nothing to look for.
   const list = part === null ? foundBy(searched, scan.series) : searched;
@@ -78,7 +87,7 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
   );
   const live = useFollow({
     appId,
-    viewed,
+    viewed: { ...viewed, view: listing },
     list,
     loading: series.loading,
     feed: series.data?.feed,

@@ -28,6 +28,7 @@ export type Stat = keyof typeof MEASURES;
 export type MeasureStat = Stat | 'distinct';
 /** In the address of a view, in place of a statistic: how the numbers of a field are distributed. */
 export const HISTOGRAM = 'histogram';
+export type ShownStat = MeasureStat | typeof HISTOGRAM;
 
 // Object.keys knows no names.
 export const STATS = Object.keys(MEASURES) as readonly Stat[];
@@ -39,9 +40,13 @@ export const SHARES = STATS.flatMap((stat) => {
 });
 
 /** How menus and legends call what a chart shows of a field. */
-export function measureLabel(stat: MeasureStat): string {
+export function measureLabel(stat: ShownStat): string {
+  if (stat === HISTOGRAM) return 'Distribution';
   return stat === 'distinct' ? 'Unique values' : MEASURES[stat].label;
 }
+
+/** One number of each bucket, where there is no picture: the middle stands for a distribution. */
+export const singleStat = (stat: ShownStat): MeasureStat => (stat === HISTOGRAM ? 'p50' : stat);
 
 export function isQuantile(stat: string): boolean {
   return STATS.some((one) => one === stat && MEASURES[one].kind === 'quantile');

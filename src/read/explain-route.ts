@@ -32,6 +32,10 @@ const EXPLAIN_QUERY = new Query(
     ...FILTER,
     partFrom: { ...instant('The start of the part that is explained.'), required: true },
     partTo: { ...instant('Its end, exclusive.'), required: true },
+    partFilter: {
+      ...FILTER.filter,
+      description: 'Only events whose payload meets this condition are the part.',
+    },
   },
   (query) => {
     const { partFrom, partTo } = query;
@@ -66,30 +70,39 @@ export function explainRoute(options: ChartRouteOptions): Route {
       const types = await findScopedTypes(sql, app.id, query);
       if (types instanceof Rejection) return types;
       const { typeIds, exceptTypes, exceptIds } = types;
-      const rows = filterOf(query);
-      const field = fieldFilterOf(query);
-      const paths = (await listCountedPaths(sql, app.id)).slice(0, MOST_FIELDS);
+      const { filter, partFilter } = query;
+      // The field that chooses the part would differ most.
+      const paths = (await listCountedPaths(sql, app.id))
+        .filter((path) => !partFilter.some((one) => isDeepStrictEqual(one.path, path)))
+        .slice(0, MOST_FIELDS);
       const whole = intervalOf(query, options.now());
-      const spans = [{ from: query.partFrom, until: query.partTo ?? whole.until }, whole];
-      const scopes = spans.map((span) => ({ appId: app.id, typeIds, exceptTypes, ...span }));
+      const part = { from: query.partFrom, until: query.partTo ?? whole.until };
+      const scopes = [[part, [...filter, ...partFilter]] as const, [whole, filter] as const].map(
+        ([span, conditions]) => {
+          const given = { ...query, filter: conditions };
+          const meets = { rows: filterOf(given), field: fieldFilterOf(given) };
+          return { ...meets, appId: app.id, typeIds, exceptTypes, ...span };
+        },
+      );
       const kinds = [...(typeIds?.length === 1 ? [] : [null]), ...paths];
       const counted = await events.together(app.id, (_, reader) =>
         Promise.all(
           kinds.map((path) =>
             Promise.all(
-              scopes.map((scope) =>
-                countedOf(reader, { ...scope, path, field, hasConditions: rows !== null }),
+              scopes.map(({ rows, ...scope }) =>
+                countedOf(reader, { ...scope, path, hasConditions: rows !== null }),
               ),
             ),
           ),
         ),
       );
       // A sample is of all fields, and read once.
-      const samples = scopes.map((scope) => {
+      const samples = scopes.map(({ rows, field, ...scope }) => {
         let newest: ReturnType<typeof newestOf> | undefined;
-        return (path: readonly string[]) => {
+        return async (path: readonly string[] | null) => {
           newest ??= newestOf(options, { events, pass }, scope, { rows, field });
-          return newest.then((found) => valuesOf(found, path, { limit: MOST_VALUES, exceptIds }));
+          if (path === null) return ofTypes(await newest, exceptIds);
+          return ofValues(await valuesOf(await newest, path, { limit: MOST_VALUES, exceptIds }));
         };
       });
       const differences: Difference[] = [];
@@ -97,8 +110,10 @@ export function explainRoute(options: ChartRouteOptions): Route {
       for (const [index, path] of kinds.entries()) {
         const sets: Counted[] = [];
         for (const [which, known] of (counted[index] ?? []).entries()) {
-          const set = known ?? (path && ofValues(await samples[which]?.(path)));
-          if (set !== null) sets.push(set);
+          // Types of a sample have no names but those of the counts that it is compared with.
+          const isNamed = path !== null || counted[index]?.[1] != null;
+          const set = known ?? (isNamed ? await samples[which]?.(path) : undefined);
+          if (set !== undefined) sets.push(set);
         }
         const [inPart, inWhole] = sets;
         if (inPart === undefined || inWhole === undefined) continue;
@@ -156,8 +171,18 @@ async function countedOf(events: EventReader, asked: Asked): Promise<Counted | n
   };
 }
 
-function ofValues(counts: Awaited<ReturnType<typeof valuesOf>> | undefined): Counted | null {
-  if (counts === undefined) return null;
+/** The types of a sample, by their ids. */
+function ofTypes(
+  { events, isWhole }: Awaited<ReturnType<typeof newestOf>>,
+  exceptIds: ReadonlySet<string>,
+): Counted {
+  const counts = new Map<string, number>();
+  for (const { typeId } of events)
+    if (!exceptIds.has(typeId)) counts.set(typeId, (counts.get(typeId) ?? 0) + 1);
+  return { names: new Map(), events: counts, total: sum([...counts.values()]), exact: isWhole };
+}
+
+function ofValues(counts: Awaited<ReturnType<typeof valuesOf>>): Counted {
   const { values, otherEvents, exact } = counts;
   return {
     names: new Map(values.map(([value]) => [value, nameOf(value)])),

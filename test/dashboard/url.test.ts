@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { STATS } from '../../dashboard/measure.ts';
+import { HISTOGRAM, SHOWN_STATS } from '../../dashboard/measure.ts';
 import { DAY, HOUR, MINUTE, PERIODS, parseRange, type Range, type Unit } from '../../dashboard/range.ts';
 import {
   DETAILS,
@@ -25,17 +25,17 @@ const range: fc.Arbitrary<Range> = fc.oneof(
   fc.record({ kind: fc.constant('since' as const), from: fc.integer({ min: 0, max: 4e12 }) }),
 );
 const text = fc.string({ minLength: 1, unit: 'grapheme' });
+const bucket = fc
+  .record({ from: fc.integer({ min: 0, max: 4e12 }), length: fc.integer({ min: 1, max: 1e9 }) })
+  .map(({ from, length }) => ({ from, to: from + length }));
 const single: fc.Arbitrary<View> = fc.record({
   range,
   back: fc.option(range),
   types: fc.uniqueArray(text),
   filters: fc.uniqueArray(text),
   text: fc.option(fc.tuple(fc.constantFrom('word', 'q'), text)),
-  at: fc.option(
-    fc
-      .record({ from: fc.integer({ min: 0, max: 4e12 }), length: fc.integer({ min: 1, max: 1e9 }) })
-      .map(({ from, length }) => ({ from, to: from + length })),
-  ),
+  at: fc.option(bucket),
+  values: fc.constant(null),
   by: fc.option(text),
   measure: fc.option(
     fc.oneof(
@@ -43,7 +43,7 @@ const single: fc.Arbitrary<View> = fc.record({
         kind: fc.constant('ratio' as const),
         part: fc.oneof(fc.record({ type: text }), fc.record({ filter: text })),
       }),
-      fc.record({ kind: fc.constant('stat' as const), of: text, stat: fc.constantFrom(...STATS) }),
+      fc.record({ kind: fc.constant('stat' as const), of: text, stat: fc.constantFrom(...SHOWN_STATS) }),
     ),
   ),
   mode: fc.constantFrom(...MODES),
@@ -64,10 +64,27 @@ const segment = fc.record({
   filters: fc.uniqueArray(text),
   text: fc.option(fc.tuple(fc.constantFrom('word', 'q'), text)),
 });
+const box = fc
+  .tuple(
+    fc.double({ noNaN: true, noDefaultInfinity: true, min: -1e300, max: 1e300 }),
+    fc.option(fc.constant(1e-3)),
+  )
+  .map(([from, more]) => {
+    const start = from + 0;
+    return more === null ? ([start, null] as const) : ([start, start + Math.abs(start) + more] as const);
+  });
 const view: fc.Arbitrary<View> = fc.oneof(
   single,
   fc.tuple(single, segment).map(([given, other]): View => ({ ...given, compare: 'segment', other })),
+  fc.tuple(single, bucket, text, box).map(
+    ([given, at, of, values]): View => ({
+      ...given,
+      ...{ at, values, measure: { kind: 'stat', of, stat: HISTOGRAM } },
+    }),
+  ),
 );
+
+const BOX = 'of=latency&stat=histogram&at=2026-11-20T00:00:00Z~2026-11-21T00:00:00Z';
 
 describe('the address', () => {
   test.each([
@@ -78,6 +95,15 @@ describe('the address', () => {
       ['tz=Europe/Atlantis', 'mode=pie', 'width=2h', 'buckets=7'],
     ],
     ['of=latency&stat=p42', ['stat=p42']],
+    [`${BOX}&values=900~1e3`, []],
+    [`${BOX}&values=~-5`, []],
+    [`${BOX}&values=5~5`, ['values=5~5']],
+    [`${BOX}&values=~`, ['values=~']],
+    [`${BOX}&values=1~2~3`, ['values=1~2~3']],
+    [`${BOX}&values=a~`, ['values=a~']],
+    // A box is one of a distribution, and of some time.
+    ['of=latency&stat=histogram&values=1~2', ['values=1~2']],
+    [`${BOX.replace('histogram', 'p95')}&values=1~2`, ['values=1~2']],
     ['range=24h&tz=UTC&mode=running&of=latency&stat=p95&compare=week', []],
     ['', []],
   ])('%s has in it what is not understood', (search, ignored) => {

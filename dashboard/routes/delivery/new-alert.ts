@@ -8,7 +8,7 @@ import { Field, linesOf, Select } from '../../components/field.ts';
 import { Waiting } from '../../components/waiting.ts';
 import { average, counted, dateTime } from '../../format.ts';
 import { html } from '../../html.ts';
-import { measureLabel, STATS } from '../../measure.ts';
+import { measureLabel, STATS, singleStat } from '../../measure.ts';
 import { useResource } from '../../resource.ts';
 import { ownZone } from '../../time-zone.ts';
 import { chosenTypes, type View } from '../../url.ts';
@@ -64,7 +64,7 @@ export function ChartAlert(props: ChartAlertProps): VNode {
   const nameOf = (id = ''): string => types.find(({ typeId }) => typeId === id)?.name ?? '';
   const chosen = nameOf(chosenTypes(view)[0]);
   const draft = {
-    of: measure === null ? 'count' : measure.kind === 'ratio' ? 'ratio' : measure.stat,
+    of: measure === null ? 'count' : measure.kind === 'ratio' ? 'ratio' : singleStat(measure.stat),
     field: measure?.kind === 'stat' ? measure.of : '',
     type: 'type' in part ? nameOf(part.type) : chosen,
     to: chosen,

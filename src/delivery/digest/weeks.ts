@@ -3,7 +3,7 @@ import type { BoardChart, Series as ChartSeries } from '../../api-types/answers.
 import { listBoards } from '../../apps/boards.ts';
 import { listHiddenTypes } from '../../apps/event-types.ts';
 import type { NumberFormat } from '../../apps/fields.ts';
-import { HISTOGRAM, type MeasureStat, measureLabel } from '../../base/measures.ts';
+import { measureLabel, type ShownStat, singleStat } from '../../base/measures.ts';
 import { DAY_MS } from '../../base/time-units.ts';
 import { asksForHidden, listOf, parsePart } from '../../base/view.ts';
 import { readBoardCharts } from '../../read/board-route.ts';
@@ -208,9 +208,7 @@ function numbersOf({ series, part, numbers }: BoardChart, view: URLSearchParams)
       values: counts.map((count, day) => ratio(parts[day] ?? 0, count)),
     };
   }
-  const asked = view.get('stat') as MeasureStat | typeof HISTOGRAM; // There are numbers of a view with a statistic alone.
-  // A mail has no picture: the middle stands for a distribution.
-  const stat = asked === HISTOGRAM ? 'p50' : asked;
+  const stat = singleStat(view.get('stat') as ShownStat); // There are numbers of a view with a statistic alone.
   if (numbers !== null)
     return {
       ...{ unit: 'measure', of: `${measureLabel(stat).toLowerCase()} of ${numbers.of}` },
