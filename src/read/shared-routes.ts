@@ -55,6 +55,7 @@ const KEPT_MS = 30 * DAY_MS;
 
 const NOT_BROKEN_DOWN =
   'This chart has no lines: its field is not counted for them. Whoever shared it sees more on the page of the app.';
+const NO_LIST = 'The events cannot be listed. Whoever shared them sees the reason on the page of the app.';
 const NO_CHART = 'This chart cannot be shown. Whoever shared it sees the reason on the page of the app.';
 
 /** The request header with what {@link ShareKey} is. */
@@ -199,13 +200,16 @@ async function readShare(options: SharedRoutesOptions, place: ReadPlace, share: 
   const isListed = found !== null && !(found instanceof Rejection);
   return done<SharedData>({
     ...{ name, range: share.range, timezone: share.timezone },
-    // The conditions of a view, and why they have no chart, may say more than its numbers.
-    charts: charts.map((chart) => ({
-      ...chart,
-      search: shownToStrangers(chart.search, chart.series?.lines.map(({ key }) => key) ?? []),
-      problem: chart.problem && (chart.series === null ? NO_CHART : NOT_BROKEN_DOWN),
-    })),
-    problem: found instanceof Rejection ? found.details : null,
+    // The conditions of a view, and why they have no chart or list, may say more than its numbers: each member is named.
+    charts: charts.map(
+      ({ viewId, name: title, search, series, part, partType, numbers, range, problem: why }) => ({
+        ...{ viewId, name: title, series, part, partType, range },
+        search: shownToStrangers(search, series?.lines.map(({ key }) => key) ?? []),
+        numbers: numbers && { ...numbers, notBy: null },
+        problem: why && (series === null ? NO_CHART : NOT_BROKEN_DOWN),
+      }),
+    ),
+    problem: found instanceof Rejection ? NO_LIST : null,
     ...(isListed ? found : { types: {}, events: [] }),
   });
 }

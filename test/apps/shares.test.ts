@@ -5,6 +5,7 @@ import { requireEmail } from '../../src/accounts/people/email.ts';
 import { resumeAccount, suspendAccount } from '../../src/accounts/people/suspension.ts';
 import type { BoardData, NewShare, SharedData, ShareEntry } from '../../src/api-types/answers.ts';
 import { suspendApp } from '../../src/apps/apps.ts';
+import { FRESH_MS } from '../../src/apps/shares.ts';
 import { dashboardRoutes } from '../support/dashboard-routes.ts';
 import { heldLock } from '../support/held-lock.ts';
 import { HttpConnection } from '../support/http-client.ts';
@@ -220,6 +221,33 @@ describe('shares', () => {
     ]);
     expect(JSON.stringify(shown)).not.toMatch(/outage|private|marks|annotations|open the view|counted:/);
     await owner.patch(type, { annotation: false });
+  });
+
+  test('do not tell what would have to be declared for the lines of a statistic', async () => {
+    const measured = await newOwnApp(owner, 'Measured');
+    const events = [1, 2].map((ms) => ({
+      typeName: 'request',
+      createdAt: '2026-01-05T00:00:00Z',
+      payload: { ms },
+    }));
+    await service.request({
+      ...{ method: 'POST', path: '/v1/events', body: JSON.stringify({ events }) },
+      headers: { Authorization: `Bearer ${measured.loggingToken}` },
+    });
+    const declared = { path: 'ms', kind: 'number', backfill: true };
+    expect((await owner.post(`${measured.path}/declared-fields`, declared)).status).toBe(201);
+    const view = { name: 'Slow', search: 'of=ms&stat=max&by=region' };
+    const { viewId } = (await owner.post(`${measured.path}/views`, view)).data;
+    const { url } = (await owner.post(`${measured.path}/shares`, { ...TERMS, viewId })).data;
+    let shown: SharedData | undefined;
+    await until(async () => {
+      clock.advance(FRESH_MS);
+      shown = await see(String(url).split('/').at(-1) ?? '');
+      return shown.charts[0]?.numbers != null;
+    }, 'the field is counted');
+    expect(shown?.charts[0]?.numbers).toMatchObject({ overall: { max: 2 }, lines: null, notBy: null });
+    expect(shown?.charts[0]?.problem).toMatch(/^This chart has no lines/);
+    expect(JSON.stringify(shown)).not.toMatch(/app_|declare|tidemark/);
   });
 
   test('give no answer again that an erasure has made false', async () => {
