@@ -28,7 +28,7 @@ export interface RefusedRequest {
   readonly body: BodyBeginning | null;
 }
 
-/** What waits to be written: of each app at most what is shown of it. */
+/** What waits to be written: of each app at most what is shown of it, and less of those with the most where there is no room. */
 export class WaitingRefusals {
   #byApp = new Map<number, RefusedRequest[]>();
   #count = 0;
@@ -46,10 +46,19 @@ export class WaitingRefusals {
       this.#limited.apps.add(appId);
     }
     if (own.length === MAX_SHOWN) own.shift();
-    else if (this.#count === MAX_WAITING) return;
-    else this.#count += 1;
+    else if (this.#count < MAX_WAITING) this.#count += 1;
+    else if (!this.#makeRoom(own.length)) return;
     own.push(request);
     this.#byApp.set(appId, own);
+  }
+
+  /** Gives up the oldest request of the app with the most. @param own requests of the app that needs room */
+  #makeRoom(own: number): boolean {
+    let most: RefusedRequest[] = [];
+    for (const requests of this.#byApp.values()) if (requests.length > most.length) most = requests;
+    if (most.length <= own + 1) return false;
+    most.shift();
+    return true;
   }
 
   take(): readonly RefusedRequest[] {

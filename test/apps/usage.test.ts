@@ -4,6 +4,7 @@ import { pino } from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { setAppLimits } from '../../src/apps/app-limits.ts';
 import { addRedaction } from '../../src/apps/redaction.ts';
+import { type RefusedRequest, WaitingRefusals } from '../../src/apps/refused-requests.ts';
 import { Usage } from '../../src/apps/usage.ts';
 import type { Sql } from '../../src/storage/database/connect.ts';
 import { newOwnApp, newPerson, PASSWORD, type Person } from '../support/person.ts';
@@ -353,4 +354,27 @@ describe('the usage of an app', () => {
     expect(await stranger.get(`${app.path}/usage`)).toMatchObject({ status: 404, code: 'APP_NOT_FOUND' });
     expect((await service.request({ path: `${app.path}/usage` })).status).toBe(401);
   });
+});
+
+test('refused requests of many apps leave room for those of another one', () => {
+  const waiting = new WaitingRefusals();
+  const refuse = (appId: number, at: number): void => {
+    const request = {
+      appId,
+      at,
+      producerId: 0,
+      route: '/v1/events',
+      code: 'INVALID_REQUEST',
+      details: 'no',
+      body: null,
+    };
+    waiting.add(request satisfies RefusedRequest);
+  };
+  for (let appId = 1; appId <= 100; appId += 1) for (let at = 0; at < 20; at += 1) refuse(appId, at);
+  for (let at = 0; at < 5; at += 1) refuse(1_000, at);
+  const taken = waiting.take();
+  expect(taken).toHaveLength(1_000);
+  expect(taken.filter(({ appId }) => appId === 1_000).map(({ at }) => at)).toEqual([0, 1, 2, 3, 4]);
+  // The latest of the others are there.
+  expect(taken.filter(({ appId }) => appId === 1).at(-1)?.at).toBe(19);
 });
