@@ -9,7 +9,7 @@
  * another server since the tick. Their minutes are then read as a whole: none is missed, some come again.
  */
 import { countWhile } from '../../base/bisect.ts';
-import type { Sql, Transaction } from '../database/connect.ts';
+import type { Fragment, Sql, Transaction } from '../database/connect.ts';
 import type { StorageEngine } from '../engines/storage-engine.ts';
 import { type FeedCursor, feedCursorOf } from '../read/arrivals.ts';
 import { typesOf } from '../read/filtered-page.ts';
@@ -50,6 +50,8 @@ const MOST_TICKS = 600;
 
 interface Tick {
   readonly tick: string;
+  /** When it was noted, by the database's clock. */
+  readonly at: Date;
   readonly place: number;
   readonly cursor: FeedCursor;
   readonly minutes: readonly Date[];
@@ -255,9 +257,9 @@ async function ticksFrom(
   most: number,
 ): Promise<readonly Tick[]> {
   const rows = await tx<
-    { tick: string; place: number; snapshot: string; minutes: Date[]; counts: string[] }[]
+    { tick: string; at: Date; place: number; snapshot: string; minutes: Date[]; counts: string[] }[]
   >`
-    SELECT tick::text, place::float8, snapshot, minutes, counts FROM feed_ticks
+    SELECT tick::text, at, place::float8, snapshot, minutes, counts FROM feed_ticks
      WHERE app_id = ${appId} AND tick >= ${tick}::text::bigint
        AND (minutes <> '{}' OR tick = ${tick}::text::bigint
             OR ${NO_PLACE} = (SELECT place FROM feed_ticks WHERE app_id = ${appId} AND tick = ${tick}::text::bigint))
@@ -415,31 +417,43 @@ class CommitReader {
         ? tx``
         : tx`WHERE age(found.writer) < age(${xid}::text::xid) OR found.writer = ${xid}::text::xid
                AND (found.created_at, found.id) > (${from.createdAt}::text::timestamptz, ${idOf(from)}::text::uuid)`;
-    return await tx<Key[]>`
+    const rows = (part: Fragment, direction: Fragment): Fragment => tx`
+      SELECT id, created_at, xmin AS writer FROM events
+       WHERE app_id = ${this.#reading.appId} AND created_at >= ${first} AND created_at < ${end}
+         AND created_at >= to_timestamp(start) AND created_at < to_timestamp(start) + interval '1 minute' AND ${part}
+         AND ${this.#scene.retention.readable(tx)}
+         AND (age(xmin) BETWEEN 0 AND age(${xidOf(before.cursor.xmax)}::text::xid)
+              OR xmin = ANY(${before.cursor.running.map(xidOf)}::text[]::xid[]))
+         AND age(xmin) > age(${xidOf(tick.cursor.xmax)}::text::xid)
+         AND xmin <> ALL(${tick.cursor.running.map(xidOf)}::text[]::xid[])
+       ORDER BY created_at ${direction}, id ${direction}`;
+    // Where as many are found as there may be, none is looked for in the rest of a minute: most were stored since the tick before.
+    const likely = new Date(before.at.getTime() - SKEW_MS).toISOString();
+    const planned = planByIndex(tx);
+    const keys = await tx<Key[]>`
       SELECT found.id, found.created_at::text AS at, found.writer::text::float8 AS xid
         FROM unnest(${minutes.map(({ start }) => start / 1_000)}::float8[],
                     ${minutes.map(({ most }) => (most === 0 ? ALL : Math.min(most, ALL)))}::bigint[]) AS minute (start, most)
        CROSS JOIN LATERAL (
-             SELECT id, created_at, xmin AS writer FROM events
-              WHERE app_id = ${this.#reading.appId} AND created_at >= ${first} AND created_at < ${end}
-                AND created_at >= to_timestamp(start) AND created_at < to_timestamp(start) + interval '1 minute'
-                AND ${this.#scene.retention.readable(tx)}
-                AND (age(xmin) BETWEEN 0 AND age(${xidOf(before.cursor.xmax)}::text::xid)
-                     OR xmin = ANY(${before.cursor.running.map(xidOf)}::text[]::xid[]))
-                AND age(xmin) > age(${xidOf(tick.cursor.xmax)}::text::xid)
-                AND xmin <> ALL(${tick.cursor.running.map(xidOf)}::text[]::xid[])
-              ORDER BY created_at DESC, id DESC
+             SELECT * FROM ((${rows(tx`created_at >= ${likely}`, tx`ASC`)}) UNION ALL (${rows(tx`created_at < ${likely}`, tx`DESC`)})) AS part
               LIMIT CASE WHEN start > extract(epoch FROM now()) - ${BACK_AFTER_S} THEN most ELSE ${ALL} END) AS found
        ${later}
        ORDER BY age(found.writer) DESC, found.created_at, found.id
        ${most === null ? tx`` : tx`LIMIT ${most}`}`;
+    await planned;
+    return keys;
   }
 }
 
 /**
- * Reads events that the snapshot of a tick has, in order of time: a page of rows by the index of that order. No other plan is taken,
- * whatever statistics say: right after an import they know nothing of its rows, and all that is behind the position would be sorted.
+ * Has the statements of a transaction read rows by the index of their order, whatever statistics say: right after an import they know
+ * nothing of its rows, and all that is behind a position would be sorted.
  */
+function planByIndex(tx: Transaction): Promise<unknown> {
+  return tx`SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)`.execute();
+}
+
+/** Reads events that the snapshot of a tick has, in order of time. */
 async function readHistory(
   tx: Transaction,
   { appId, limit, maxBytes }: FeedRequest,
@@ -454,8 +468,7 @@ async function readHistory(
       ? tx``
       : tx`AND NOT (age(xmin) BETWEEN 0 AND age(${xidOf(start.cursor.xmax)}::text::xid)
                     OR xmin = ANY(${start.cursor.running.map(xidOf)}::text[]::xid[]))`;
-  const planned =
-    tx`SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)`.execute();
+  const planned = planByIndex(tx);
   const rows = await tx<(PayloadRow & { readonly id: string; readonly at: string })[]>`
     SELECT place::integer, id, created_at::text AS at, type_id AS "typeId",
            CASE WHEN bytes <= ${maxBytes} OR place = 1 THEN payload END AS payload FROM (
@@ -489,6 +502,8 @@ interface Minute {
 /** Older minutes may have rows that were brought back from the archive: these look new, and are no part of the number that is. */
 const BACK_AFTER_S = (LEAVES_AFTER_HOURS / 2) * 3_600;
 
+/** Clocks of services and databases are mostly less apart, and events are mostly stored within it. */
+const SKEW_MS = 1_000;
 const MINUTE_MS = 60_000;
 const ALL = 1_000_000_000;
 
