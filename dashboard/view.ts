@@ -169,7 +169,9 @@ export function withHidden(view: View): Partial<View> {
 /** The conditions of a box that is drawn on a distribution. */
 export const boxFilters = ({ measure, values }: View): string[] =>
   measure?.kind === 'stat' && values !== null
-    ? ['>=', '<'].flatMap((sign, end) => (values[end] === null ? [] : [`${measure.of}${sign}${values[end]}`]))
+    ? ['>=', '<'].flatMap((sign, end) =>
+        values[end] === null ? [] : [`${measure.of} ${sign} ${values[end]}`],
+      )
     : [];
 
 /** The view whose events are listed: those of the box, where there is one. */

@@ -11,6 +11,8 @@ const STRENGTHS = 6;
 const MOST_LINEAR = 100;
 /** Levels of a linear axis, at most: its small bins are together in one. */
 const LINEAR_LEVELS = 40;
+/** About as many are easy to tell apart on a logarithmic one. */
+const LOG_LEVELS = 64;
 
 const WITH_NUMBER = 'Events with a number';
 
@@ -26,7 +28,9 @@ export function heatDrawing(series: Series, numbers: NumberStats, name: string):
   const { stats, overall, of, format } = numbers;
   const bins = levelsOf(numbers);
   const isLog = isWide(bins);
-  const levels = isLog ? bins : together(bins);
+  const levels = isLog
+    ? inGroups(bins, 2 ** Math.ceil(Math.log2(Math.max(1, bins.length / LOG_LEVELS))))
+    : together(bins);
   const edges = isLog
     ? Array.from({ length: Math.max(1, levels.length) + 1 }, (_, level) => level)
     : [...levels.map(({ from }) => from), levels.at(-1)?.to ?? 1];
@@ -45,10 +49,8 @@ export function heatDrawing(series: Series, numbers: NumberStats, name: string):
   };
   const shareOf = (place: number): number => Math.min(1, Math.max(0, (place - min) / (max - min)));
   const most = Math.max(1, ...levels.flatMap(({ counts }) => counts));
-  const base = baseOf(most);
-  const strengthOf = (value: number): number => Math.floor(Math.log(value) / Math.log(base) + 1e-9);
-  const last = strengthOf(most);
-  const opacity = (strength: number): number => (strength + 1) / (last + 1);
+  const starts = startsOf(most);
+  const opacity = (strength: number): number => (strength + 1) / starts.length;
   const lines: readonly (readonly [name: string, values: Values, isDashed: boolean])[] = [
     ['Median', stats.p50 ?? [], false],
     ['99th percentile', stats.p99 ?? [], true],
@@ -66,10 +68,13 @@ export function heatDrawing(series: Series, numbers: NumberStats, name: string):
       ['Solid line', 'Median'],
       ['Dashed line', '99th percentile'],
     ],
-    strengths: Array.from({ length: levels.length === 0 ? 0 : last + 1 }, (_, strength) => {
-      const [first, end] = [base ** strength, Math.min(most, base ** (strength + 1) - 1)];
-      return [opacity(strength), first === end ? count(first) : `${count(first)}–${count(end)}`];
-    }),
+    strengths:
+      levels.length === 0
+        ? []
+        : starts.map((start, strength) => {
+            const end = (starts[strength + 1] ?? most + 1) - 1;
+            return [opacity(strength), start === end ? count(start) : `${count(start)}–${count(end)}`];
+          }),
     columns: () => [
       { name: WITH_NUMBER, values: stats.count, text: (value) => count(value ?? 0) },
       ...lines.map(([line, values]) => ({ name: line, values, text: shown })),
@@ -132,7 +137,7 @@ export function heatDrawing(series: Series, numbers: NumberStats, name: string):
             Math.round(across(geometry, index)),
             Math.round(across(geometry, index + 1)),
           ];
-          context.globalAlpha = opacity(strengthOf(value));
+          context.globalAlpha = opacity(starts.findLastIndex((start) => start <= value));
           context.fillRect(
             left,
             Math.min(top, bottom - 1),
@@ -182,13 +187,32 @@ function isWide(bins: readonly Level[]): boolean {
   return least === undefined || Math.max(...sizes.map(({ far }) => far)) / least.near > MOST_LINEAR;
 }
 
+const joined = (low: Level, high: Level): Level => ({
+  ...{ from: low.from, to: high.to },
+  counts: low.counts.map((value, index) => value + (high.counts[index] ?? 0)),
+});
+
+/** So many neighbors of one sign as one level each. */
+function inGroups(bins: readonly Level[], size: number): Level[] {
+  const levels: Level[] = [];
+  let [joins, sign] = [0, 0];
+  for (const bin of bins) {
+    const own = Math.sign(bin.from + bin.to);
+    const low = joins % size > 0 && own === sign ? levels.pop() : undefined;
+    joins = low === undefined ? 1 : joins + 1;
+    sign = own;
+    levels.push(low === undefined ? bin : joined(low, bin));
+  }
+  return levels;
+}
+
 /** Neighbors as one level each, of a height that is seen on a linear axis. */
 function together(bins: readonly Level[]): Level[] {
   const [least, greatest] = [bins[0]?.from ?? 0, bins.at(-1)?.to ?? 0];
   const height = (greatest - least) / LINEAR_LEVELS;
   const levels: Level[] = [];
   for (const bin of bins) {
-    const { from, to, counts } = bin;
+    const { from, counts } = bin;
     const low = levels.pop();
     if (low === undefined) levels.push(bin);
     else if (from - low.to > 2 * height) {
@@ -198,16 +222,20 @@ function together(bins: readonly Level[]): Level[] {
       levels.push({ ...low, to: end }, none, { ...bin, from: start });
     } else if (low.to - low.from < height || greatest - low.to < height)
       // What is left above is no level of its own.
-      levels.push({ ...low, to, counts: low.counts.map((value, i) => value + (counts[i] ?? 0)) });
+      levels.push(joined(low, bin));
     else levels.push({ ...low, to: from }, bin);
   }
   return levels;
 }
 
-/** The smallest round number by whose powers so many strengths tell all counts apart. */
-function baseOf(most: number): number {
-  for (let power = 1; ; power *= 10)
-    for (const digit of [2, 3, 4, 5, 10]) if ((digit * power) ** STRENGTHS > most) return digit * power;
+/** From which counts on the color is stronger: round numbers, as far apart as tells all counts apart. */
+function startsOf(most: number): number[] {
+  const round = (index: number): number => ([1, 2, 5][index % 3] ?? 1) * 10 ** Math.floor(index / 3);
+  let step = 1;
+  while (round(step * STRENGTHS) <= most) step += 1;
+  return Array.from({ length: STRENGTHS }, (_, index) => round(index * step)).filter(
+    (start) => start <= most,
+  );
 }
 
 /** Powers of ten, with twice and five times as much where there is room, and 0: none too near to another. */

@@ -287,6 +287,7 @@ export class Plot {
     const width = this.#over.clientWidth / this.#buckets;
     box.style.width = `${Math.max(1, (last - first + 1) * width)}px`;
     box.style.transform = `translateX(${first * width}px)`;
+    box.toggleAttribute('data-boxed', low > 0 || high < 1);
     box.style.insetBlock = `${(1 - high) * 100}% ${low * 100}%`;
   }
 }

@@ -208,7 +208,7 @@ function ChartBody({
         ${state === 'unread' && html`<div class="nothing" role="status"><p><b>${note}</b></p><div class="row-actions">${offer}${!isRatio && html`<button class="button" onClick=${() => setCrossing(true)}>Read anyway</button>`}<button class="button" onClick=${() => change({ measure: null })}>Show numbers of events</button></div></div>`}
         ${state !== 'unread' && isEmpty && html`<${NothingHere} lastEventAt=${lastEventAt} viewed=${viewed} />`}
       </div>
-      ${filters.length > 0 && html`<p role="status"><b>${filters.join(' and ')}</b> <button class="button quiet" onClick=${() => change({ at: null })}>Clear the box</button></p>`}
+      ${filters.length > 0 && html`<p role="status"><b>${filters.join(' and ')}</b> <button class="button quiet" onClick=${() => at && change(zoomed(view, at.from, at.to))}>Zoom in</button><button class="button quiet" onClick=${() => change({ at: null })}>Clear the box</button></p>`}
       <${AnnotationList} appId=${appId} annotations=${shownMarks} zone=${zone} mayChange=${mayChange} onDone=${annotations.reload} />
       ${noted !== null && state !== 'unread' && html`<p class="hint" role="status">${noted}</p>`}
       ${second.scan.isStopped && html`<p><button class="button" onClick=${second.scan.goOn}>Read all of them</button></p>`}

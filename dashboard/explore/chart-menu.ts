@@ -44,7 +44,7 @@ export function ChartMenu({ name, drawing, viewed, canvas, onAnnotate, onAlert }
   const file = (kind: string): string => fileName(name, drawing.series, kind);
   return html`<${Popover} atEnd icon="options" label="Chart options" text="Options">
     ${(close: () => void) => html`<div class="options">
-      <${Choice} label="Compare with" value=${view.compare} options=${COMPARES} onPick=${(compare: Compare) => change({ compare })} />
+      ${!drawing.levels && html`<${Choice} label="Compare with" value=${view.compare} options=${COMPARES} onPick=${(compare: Compare) => change({ compare })} />`}
       ${drawing.hasScales && html`<${Choice} label="Vertical axis" value=${view.scale} options=${SCALES} onPick=${(scale: Scale) => change({ scale })} />`}
       <label>Time zone<${ZoneSelect} zone=${view.zone} onPick=${(zone: string) => change({ zone })} /></label>
       <div class="row-actions">

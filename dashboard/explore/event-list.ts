@@ -15,6 +15,7 @@ import { html } from '../html.ts';
 import { type Bucket, chosenTypes, type View } from '../url.ts';
 import {
   asksForHidden,
+  boxFilters,
   eventsQuery,
   hasConditions,
   listed,
@@ -68,6 +69,7 @@ export function EventList(props: EventListProps): VNode {
       ${selection.events.length > 0 && html`<p role="status">${counted(selection.events.length, 'event')} selected</p><${CopyButton} text=${() => linesOfEvents(selection.events, props.names)} label="Copy as JSON">Copy<//><button class="button" onClick=${selection.clear}>Clear</button>`}
       <p class="muted"><${Amount} list=${list} scan=${scan} series=${series} view=${view} bucket=${bucket} /></p>
       ${bucket !== null && html`<span class="chip"><span class="chip-name">${spanText(bucket.from, bucket.to, view.zone)}</span>${view.at !== null && html`<button class="chip-remove" aria-label="Show the events of the whole range" onClick=${() => change({ at: null })}><${Icon} name="close" /></button>`}</span>`}
+      ${boxFilters(viewed.view).map((filter) => html`<span key=${filter} class="chip"><span class="chip-name">${filter}</span></span>`)}
       <span class="spacer"></span>
       ${series?.hidden != null && html`<button class="button" onClick=${() => change(withHidden(view))}>${asksForHidden(view) ? 'Leave out' : 'Show'} hidden types</button>`}
       ${props.mayErase && view.range.kind === 'all' && view.filters.length > 0 && view.text === null && view.types.length === 0 && bucket === null && html`<a class="button" href=${`/apps/${appId}/settings?${new URLSearchParams({ erase: view.filters.join('\n') })}`}>Erase them…</a>`}

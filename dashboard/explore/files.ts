@@ -53,10 +53,12 @@ export async function chartPicture(
     PADDING,
     PADDING + 36,
   );
-  rows.forEach(({ color, text }, index) => {
+  rows.forEach(({ color, text, opacity = 1 }, index) => {
     const top = PADDING + HEAD + drawn.height / ratio + index * LINE;
     context.fillStyle = color;
+    context.globalAlpha = opacity;
     context.fillRect(PADDING, top + 2, 12, 12);
+    context.globalAlpha = 1;
     context.fillStyle = palette.line;
     context.fillText(text, PADDING + 20, top + 12);
   });
@@ -66,15 +68,23 @@ export async function chartPicture(
 interface LegendRow {
   readonly color: string | CanvasPattern;
   readonly text: string;
+  readonly opacity?: number;
 }
 
 function legendOf(
-  { name, overall, text, legend }: Omit<Drawing, 'series'>,
+  { name, overall, text, legend, strengths = [] }: Omit<Drawing, 'series'>,
   { layers, found, text: other }: Palette,
 ): LegendRow[] {
   const lines = legend.filter(({ shown }) => shown);
   if (lines.length === 0)
-    return [{ color: found, text: name + (overall === null ? '' : `   ${text(overall)}`) }];
+    return [
+      { color: found, text: name + (overall === null ? '' : `   ${text(overall)}`) },
+      ...strengths.map(([opacity, events]) => ({
+        color: found,
+        opacity,
+        text: `${events} events in a cell`,
+      })),
+    ];
   return lines.map((line) => ({
     color: layers[line.color] ?? other,
     text: `${line.name}   ${line.exact ?? line.value}`,

@@ -1,6 +1,7 @@
 /** What is drawn of a measure, computed from the answers that it needs. */
 import { useRef } from 'preact/hooks';
 import type { EventType, NumberStats, Series } from '../../src/api-types/answers.ts';
+import { Problem } from '../api.ts';
 import { curveDrawing, emptyCurve, ratioCurve, statCurve } from '../charts/curve.ts';
 import type { Drawing } from '../charts/drawing.ts';
 import type * as Heatmap from '../charts/heatmap.ts';
@@ -117,7 +118,14 @@ function useParts({ appId, viewed }: MeasuredOptions): Resource<Series> {
 
 /** What draws distributions: few charts are, so it is loaded with the first one. */
 export const useHeatmap = (isAsked: boolean): Resource<typeof Heatmap> =>
-  useResource(isAsked ? 'heatmap' : null, { load: () => import('../charts/heatmap.ts') });
+  useResource(isAsked ? 'heatmap' : null, {
+    load: () =>
+      import('../charts/heatmap.ts').catch(() => {
+        throw new Problem('This chart could not be loaded', {
+          details: 'the server cannot be reached, or was updated: reload the page.',
+        });
+      }),
+  });
 
 interface Numbers {
   readonly shown: Resource<NumberStats>;

@@ -173,8 +173,8 @@ function columnsOf(line: SummaryLine | undefined): StatColumns {
   return statColumns(line?.stats ?? [], line?.overall ?? NO_STATS);
 }
 
-/** Bins of a chart: as many as are easy to tell apart in its height. */
-const CHART_BINS = 64;
+/** Bins of a chart: it puts neighbors together, narrow ones on a linear axis. */
+const CHART_BINS = 200;
 
 function histogramColumns({ stats, overall }: SummaryLine): NumberStats['histogram'] {
   const histogram = histogramOfAll([overall], CHART_BINS);

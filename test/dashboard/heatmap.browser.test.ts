@@ -188,6 +188,10 @@ describe.skipIf(withoutBrowser !== '')('a chart of a distribution', () => {
     // A reload shows the same, and the box ends.
     await page.reload();
     await page.locator('.band.picked').waitFor();
+    await page.locator('.list-head .chip', { hasText: `latency >= ${low}` }).waitFor();
+    await page.getByRole('button', { name: 'Zoom in' }).click();
+    await expect.poll(() => page.url(), SOON).toContain(`from=${before(SLOW[1]).slice(0, 16)}`);
+    await page.goBack();
     await page.getByRole('button', { name: 'Clear the box' }).click();
     await page
       .locator('.list-head', { hasText: `${(HOURS * PER_HOUR).toLocaleString('en')} events` })
@@ -231,7 +235,26 @@ describe.skipIf(withoutBrowser !== '')('a chart of a distribution', () => {
     expect(watched.complaints).toEqual([]);
   });
 
-  test('is chosen in the menu of measures, says why it has nothing, and is on boards and shares', async () => {
+  test('says why it has nothing: no numbers, no field, or no way to draw it', async () => {
+    const told = async (query: string, text: string): Promise<void> => {
+      await page.goto(`/apps/${appId}?${query}&tz=UTC&stat=histogram`);
+      await page.locator('.chart-card', { hasText: text }).waitFor();
+    };
+    await told('from=2020-01-01&to=2020-02-01&of=latency', 'No event of this range has a number in latency.');
+    await told(
+      `from=${from}&to=${to}&of=missing`,
+      'missing is not shown: no event of this range has a number in missing.',
+    );
+    await page.route(/heatmap-/, (route) => route.abort());
+    await told(
+      `from=${from}&to=${to}&of=latency`,
+      'latency is not shown: the server cannot be reached, or was updated',
+    );
+    await page.unroute(/heatmap-/);
+    await open('&of=latency&stat=histogram');
+  });
+
+  test('is chosen in the menu of measures, and is on boards and shares', async () => {
     await page.goto(`/apps/${appId}?from=${from}&to=${to}&tz=UTC`);
     await page.locator('.chart-card[aria-busy=false] .plot .over').waitFor();
     await page.getByRole('button', { name: /^What the chart shows/ }).click();

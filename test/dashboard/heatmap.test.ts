@@ -11,7 +11,7 @@ function drawingOf(buckets: readonly (readonly number[])[]) {
   const [all, own] = [new Bins(), buckets.map(() => new Bins())];
   for (const [index, numbers] of buckets.entries())
     for (const number of numbers) for (const bins of [all, own[index]]) bins?.add(binOf(number), 1);
-  const { bins, countsOf } = histogramOf(all, 64);
+  const { bins, countsOf } = histogramOf(all, 200);
   const p50 = own.map((one) => one.quantiles([0.5])[0] ?? null);
   const numbers = {
     of: 'ms',
