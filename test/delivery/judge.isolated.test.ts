@@ -2,7 +2,9 @@
 import { expect, test } from 'vitest';
 import { type Episode, firingMinutes, reconcile } from '../../src/delivery/alerts/judge.ts';
 import { isRuleProblem, parseRule, ruleProblemText } from '../../src/delivery/alerts/rule.ts';
-import { sameLocalTime } from '../../src/storage/storage.ts';
+import { tryRule } from '../../src/delivery/alerts/trial.ts';
+import type { Sql } from '../../src/storage/database/connect.ts';
+import { type EventReader, sameLocalTime, type WindowRequest } from '../../src/storage/storage.ts';
 
 const MINUTE = 60_000;
 const RECHECKED = 5;
@@ -144,4 +146,54 @@ test.each([
 ])('the rule %s is refused with what was expected', (text, expected) => {
   const rule = parseRule(text);
   expect(isRuleProblem(rule) ? ruleProblemText(rule) : '').toContain(expected);
+});
+
+test('of many firings a trial counts and draws all, and keeps the last ones', async () => {
+  const rule = parseRule('{"of":"count","window":"1m","above":0}');
+  if (isRuleProblem(rule)) throw new Error(rule.problem);
+  const events = {
+    firstWindow: async () => 0,
+    // Every other minute has an event.
+    windows: async (requests: readonly WindowRequest[]) =>
+      requests.map(({ first, last, stepMs }) => {
+        const values = Float64Array.from({ length: (last - first) / stepMs + 1 }, (_, at) => at % 2);
+        return new Map([['', values]]);
+      }),
+  };
+  const until = Date.parse('2026-04-01T00:00:00Z');
+  const interval = { from: until - 10_000 * MINUTE, until };
+  const place = { sql: null as unknown as Sql, events: events as unknown as EventReader };
+  const trial = await tryRule(place, { rule, appId: 1, timezone: 'UTC' }, interval);
+  expect(trial?.total).toBe(5_000);
+  const begun = trial?.firings.map(({ from }) => from) ?? [];
+  expect(begun).toEqual(Array.from({ length: 1_000 }, (_, at) => until - (1_999 - 2 * at) * MINUTE));
+  expect(trial?.fires.every((fires) => fires)).toBe(true);
+});
+
+test('a trial of what is unusual in a month lets others have the event loop in between', async () => {
+  const rule = parseRule('{"unusual":true}');
+  if (isRuleProblem(rule)) throw new Error(rule.problem);
+  // What it reads, at once: whoever has turns meanwhile has them of the computation.
+  const events = {
+    firstWindow: async () => 0,
+    appSpan: async () => ({ firstEventAt: new Date(0), lastEventAt: null }),
+    windows: async (requests: readonly WindowRequest[]) =>
+      requests.map(
+        ({ first, last, stepMs }) => new Map([['', new Float64Array((last - first) / stepMs + 1)]]),
+      ),
+  };
+  const until = Date.parse('2026-04-01T00:00:00Z');
+  const interval = { from: until - 30 * 1_440 * MINUTE, until };
+  let [turns, isOver] = [0, false];
+  const others = (): void => {
+    turns += 1;
+    if (!isOver) setImmediate(others);
+  };
+  setImmediate(others);
+  // A rule on counts that names no type asks for nothing else.
+  const place = { sql: null as unknown as Sql, events: events as unknown as EventReader };
+  const trial = await tryRule(place, { rule, appId: 1, timezone: 'Europe/Berlin' }, interval);
+  isOver = true;
+  expect(trial?.total).toBe(0);
+  expect(turns).toBeGreaterThan(10);
 });

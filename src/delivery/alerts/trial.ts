@@ -1,5 +1,6 @@
 /** What a rule would have said in an interval of the past, from the counts as they are now. */
 import type { AlertTrial, TrialFiring } from '../../api-types/answers.ts';
+import { TimeSlice } from '../../base/time-slice.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../base/time-units.ts';
 import { WrongField } from '../../errors.ts';
 import type { Sql } from '../../storage/database/connect.ts';
@@ -48,8 +49,9 @@ export async function tryRule(
       `must be at most ${Math.floor((MOST_PARTS * partMs) / DAY_MS)} days before the end of a rule with by`,
     );
   const typed = await withTypes(sql, [tried]);
-  const firings: TrialFiring[] = [];
+  const firings = new LastFirings(curve, to);
   const open = new Map<string, TrialFiring>();
+  const slices = new TimeSlice();
   for (let begin = from; begin <= to; ) {
     const end = Math.min(to, begin + partMs - stepMs);
     const first = begin - Math.ceil(rule.forMs / stepMs) * stepMs;
@@ -63,15 +65,40 @@ export async function tryRule(
       continue;
     }
     if (values === undefined || values === 'not counted') return null;
-    collect(rule, values, { first, begin, stepMs, open, firings });
-    for (const own of values) curve.add(own, { first, begin, stepMs });
+    for (const own of values) {
+      collect(rule, own, { first, begin, stepMs, open, firings });
+      curve.add(own, { first, begin, stepMs });
+      if (slices.isOver) await slices.next();
+    }
     begin += partMs;
   }
-  const all = [...firings, ...open.values()].sort((a, b) => a.from - b.from);
-  return {
-    ...{ from, to, stepMs, curve },
-    ...{ firings: all.slice(-MOST_SHOWN), total: all.length, fires: curve.pointsOf(all, to) },
-  };
+  for (const firing of open.values()) firings.add(firing);
+  return { from, to, stepMs, curve, firings: firings.shown(), total: firings.total, fires: curve.fires };
+}
+
+/** All firings are counted and drawn, the last ones are kept: a value may fire in every other minute. */
+class LastFirings {
+  total = 0;
+  #last: TrialFiring[] = [];
+  readonly #curve: Curve;
+  readonly #end: number;
+
+  constructor(curve: Curve, end: number) {
+    this.#curve = curve;
+    this.#end = end;
+  }
+
+  add(firing: TrialFiring): void {
+    this.total += 1;
+    this.#curve.mark(firing.from, firing.to ?? this.#end);
+    this.#last.push(firing);
+    if (this.#last.length === 2 * MOST_SHOWN) this.#last = this.shown();
+  }
+
+  /** In the order in which they began. */
+  shown(): TrialFiring[] {
+    return this.#last.sort((a, b) => a.from - b.from).slice(-MOST_SHOWN);
+  }
 }
 
 /** The interval in {@link CURVE_POINTS} equal parts. */
@@ -79,6 +106,7 @@ class Curve {
   readonly values = noPoints();
   readonly low = noPoints();
   readonly high = noPoints();
+  readonly #fires = new Array<boolean>(CURVE_POINTS).fill(false);
   readonly #from: number;
   readonly #pointMs: number;
   /** Whether of two values the lower one is nearer to firing. */
@@ -93,11 +121,13 @@ class Curve {
     (this.#isLow ? this.low : this.high).fill(threshold);
   }
 
-  pointsOf(firings: readonly TrialFiring[], end: number): readonly boolean[] {
-    const fires = new Array<boolean>(CURVE_POINTS).fill(false);
-    for (const { from, to } of firings)
-      fires.fill(true, this.#pointAt(from), this.#pointAt(Math.max(from, (to ?? end) - 1)) + 1);
-    return fires;
+  /** Whether a rule fires in each part. */
+  get fires(): readonly boolean[] {
+    return this.#fires;
+  }
+
+  mark(from: number, end: number): void {
+    this.#fires.fill(true, this.#pointAt(from), this.#pointAt(Math.max(from, end - 1)) + 1);
   }
 
   #pointAt(at: number): number {
@@ -141,29 +171,22 @@ interface Collecting {
   readonly begin: number;
   readonly stepMs: number;
   readonly open: Map<string, TrialFiring>;
-  readonly firings: TrialFiring[];
+  readonly firings: LastFirings;
 }
 
-function collect(
-  rule: Rule,
-  values: readonly SeriesValues[],
-  { first, begin, stepMs, open, firings }: Collecting,
-): void {
-  const test = testOf(rule);
-  for (const own of values) {
-    const firing = firingMinutes(own, test, (rule.forMs / stepMs) * MINUTE_MS);
-    let current = open.get(own.series) ?? null;
-    for (let index = Math.round((begin - first) / stepMs); index < firing.length; index += 1) {
-      const at = first + index * stepMs;
-      if (firing[index] === 1 && current === null) current = beginning(rule, own, index, at);
-      else if (firing[index] === 0 && current !== null) {
-        firings.push({ ...current, to: at });
-        current = null;
-      }
+function collect(rule: Rule, own: SeriesValues, { first, begin, stepMs, open, firings }: Collecting): void {
+  const firing = firingMinutes(own, testOf(rule), (rule.forMs / stepMs) * MINUTE_MS);
+  let current = open.get(own.series) ?? null;
+  for (let index = Math.round((begin - first) / stepMs); index < firing.length; index += 1) {
+    const at = first + index * stepMs;
+    if (firing[index] === 1 && current === null) current = beginning(rule, own, index, at);
+    else if (firing[index] === 0 && current !== null) {
+      firings.add({ ...current, to: at });
+      current = null;
     }
-    if (current === null) open.delete(own.series);
-    else open.set(own.series, current);
   }
+  if (current === null) open.delete(own.series);
+  else open.set(own.series, current);
 }
 
 function beginning(rule: Rule, own: SeriesValues, index: number, from: number): TrialFiring {

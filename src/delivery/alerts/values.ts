@@ -1,4 +1,5 @@
 /** Values of the rules of alerts at each minute, from the counts alone. */
+import { TimeSlice } from '../../base/time-slice.ts';
 import { DAY_MS, MINUTE_MS, QUARTER_HOUR_MS } from '../../base/time-units.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import { type EventReader, type Stats, sameLocalTime, type WindowRequest } from '../../storage/storage.ts';
@@ -197,7 +198,13 @@ async function readUnusual(events: EventReader, wanted: Wanted, rule: Unusual): 
   const quarter = (at: number): number => Math.floor(at / QUARTER_HOUR_MS) * QUARTER_HOUR_MS;
   const ends: number[] = [];
   for (let end = quarter(first); end <= last; end += QUARTER_HOUR_MS) ends.push(end);
-  const pastOf = new Map(ends.map((end) => [end, pastEnds(timezone, end)]));
+  // A trial of a month looks up 23,000 local times.
+  const slices = new TimeSlice();
+  const pastOf = new Map<number, readonly number[]>();
+  for (const end of ends) {
+    pastOf.set(end, pastEnds(timezone, end));
+    if (slices.isOver) await slices.next();
+  }
   const span = await events.appSpan(appId);
   const counts = await countQuarters(events, wanted, rule.measured, [
     ...ends,
@@ -205,13 +212,13 @@ async function readUnusual(events: EventReader, wanted: Wanted, rule: Unusual): 
   ]);
   if (ends.some((end) => counts.get(end) === undefined)) return 'not counted';
   const oldest = span.firstEventAt?.getTime() ?? Number.POSITIVE_INFINITY;
-  const judged = new Map(
-    ends.map((end) => {
-      const past = (pastOf.get(end) ?? []).filter((at) => at - QUARTER_HOUR_MS >= oldest);
-      const usual = past.flatMap((at) => counts.get(at) ?? []);
-      return [end, limitsOf(usual, rule)];
-    }),
-  );
+  const judged = new Map<number, Limits | null>();
+  for (const end of ends) {
+    const past = (pastOf.get(end) ?? []).filter((at) => at - QUARTER_HOUR_MS >= oldest);
+    const usual = past.flatMap((at) => counts.get(at) ?? []);
+    judged.set(end, limitsOf(usual, rule));
+    if (slices.isOver) await slices.next();
+  }
   const length = (last - first) / MINUTE_MS + 1;
   const minutes = Array.from({ length }, (_, index) => quarter(first + index * MINUTE_MS));
   const values = minutes.map((end) => counts.get(end) ?? null);
