@@ -29,7 +29,7 @@ import { nameOf } from './fields/shown-value.ts';
 import { whyNotCounted } from './fields/why-not-counted.ts';
 import { COUNTED_LATER } from './filter/counted-values.ts';
 import { binsOf, histogramOfAll, statColumns } from './number-stats.ts';
-import { findTypes, findTypesLeft } from './scope-query.ts';
+import { findTypesLeft } from './scope-query.ts';
 import { type SearchBudget, searchThrough } from './search-page.ts';
 
 const NOT_COUNTED = new Rejection(
@@ -49,7 +49,7 @@ const ROWS: SearchBudget = { rows: 2_000_000, ms: 2_000 };
 const ROWS_BYTES = 64 * 1_048_576;
 const TOO_MANY_LINES =
   'There are too many values to read the numbers of each from the events: choose a shorter range.';
-/** Event types that are told apart: each takes a read of its own. */
+/** Event types that are told apart. */
 const MOST_TYPES = 50;
 
 /**
@@ -224,18 +224,32 @@ async function linesOfTypes(
 ): Promise<Lines | NoLines> {
   const top = await events.series(request);
   if (typeof top === 'string') return null;
-  const lines: StatLine[] = [];
-  for (const { typeId, name } of top.types) {
-    const typeIds = await findTypes(sql, request.appId, { typeId: [typeId], typeName: [] });
-    // It may have been deleted since.
-    if (typeIds instanceof Rejection) continue;
-    const series = await events.summarySeries({ ...request, typeIds, question });
-    if (series === 'not counted yet') return series;
-    if (typeof series === 'string') return null;
-    const [line] = series.lines;
-    if (line !== undefined && line.overall.count > 0) lines.push({ key: typeId, name, ...columnsOf(line) });
-  }
+  const ids = top.types.map(({ typeId }) => typeId);
+  const series = await seriesOfTypes({ sql, events }, request, question, ids);
+  if (series === null || typeof series === 'string') return series;
+  const lines = top.types.flatMap(({ typeId, name }): StatLine[] => {
+    const line = series.get(typeId);
+    return line === undefined || line.overall.count === 0 ? [] : [{ key: typeId, name, ...columnsOf(line) }];
+  });
   return { lines, rest: null };
+}
+
+/** What each of some types has, by their public ids, without those that have been deleted since. */
+async function seriesOfTypes(
+  { sql, events }: Pick<ReadPlace, 'sql' | 'events'>,
+  request: SeriesRequest,
+  question: SummaryQuestion,
+  types: readonly string[],
+): Promise<ReadonlyMap<string, SummaryLine> | NoLines> {
+  const rows = await sql<{ id: number; typeId: string }[]>`
+    SELECT id, public_id AS "typeId" FROM event_types
+     WHERE app_id = ${request.appId} AND public_id = ANY(${[...types]}::text[])`;
+  if (rows.length === 0) return new Map();
+  const typeIds = rows.map(({ id }) => id);
+  const series = await events.summarySeries({ ...request, typeIds, question: { ...question, byType: true } });
+  if (typeof series === 'string') return series === 'not counted yet' ? series : null;
+  const publicIds = new Map(rows.map(({ id, typeId }) => [String(id), typeId]));
+  return new Map(series.lines.map((line) => [publicIds.get(line.value ?? '') ?? '', line]));
 }
 
 /** Sums of all events and of lines, by their keys; null where counts do not answer them. */
@@ -245,29 +259,21 @@ async function sumsBefore(
   { by, ...question }: SummaryQuestion,
   keys: readonly string[],
 ): Promise<NumberStats['before']> {
-  const read = async (
-    more: Partial<SeriesRequest & { values: readonly string[] }>,
-    own: SummaryQuestion['by'],
-  ): Promise<readonly SummaryLine[] | null> => {
-    const series = await events.summarySeries({ ...request, ...more, question: { ...question, by: own } });
-    return typeof series === 'string' ? null : series.lines;
-  };
   const sumOf = (line: SummaryLine | undefined): number => columnsOf(line).overall.sum ?? 0;
-  const all = await read({}, null);
-  if (all === null) return null;
+  const all = await events.summarySeries({ ...request, question: { ...question, by: null } });
+  if (typeof all === 'string') return null;
   const byKey: Record<string, number> = {};
   if (by !== null && keys.length > 0) {
-    const lines = await read({ values: keys }, by);
-    if (lines === null) return null;
-    for (const line of lines) if (line.value !== null) byKey[line.value] = sumOf(line);
+    const series = await events.summarySeries({ ...request, values: keys, question: { ...question, by } });
+    if (typeof series === 'string') return null;
+    for (const line of series.lines) if (line.value !== null) byKey[line.value] = sumOf(line);
   }
-  for (const key of by === null ? keys : []) {
-    const typeIds = await findTypes(sql, request.appId, { typeId: [key], typeName: [] });
-    const lines = typeIds instanceof Rejection ? [] : await read({ typeIds }, null);
-    if (lines === null) return null;
-    byKey[key] = sumOf(lines[0]);
+  if (by === null && keys.length > 0) {
+    const series = await seriesOfTypes({ sql, events }, request, { ...question, by }, keys);
+    if (series === null || typeof series === 'string') return null;
+    for (const key of keys) byKey[key] = sumOf(series.get(key));
   }
-  return { all: sumOf(all[0]), byKey };
+  return { all: sumOf(all.lines[0]), byKey };
 }
 
 interface RowsAsked {

@@ -81,6 +81,8 @@ export interface SummaryQuestion {
   readonly by: readonly string[] | null;
   /** Events whose payload passes it alone. */
   readonly filter: FieldFilter | null;
+  /** Whether lines are shown apart by event type, for each of the request's types: `by` is null, and a value is the type's internal id. */
+  readonly byType?: boolean;
 }
 
 export interface SummaryRequest extends SeriesRequest {
@@ -92,7 +94,7 @@ export interface SummaryRequest extends SeriesRequest {
 }
 
 export interface SummaryLine {
-  /** With `by`: a value as JSON; null: all other events, or without `by` all. */
+  /** With `by`: a value as JSON, with `byType` a type; null: all other events, or without either all. */
   readonly value: string | null;
   /** One for each start. */
   readonly stats: readonly Stats[];
@@ -270,6 +272,7 @@ async function scopeOf(
   const wanted = new Set(question.filter?.values);
   const chosen = ofTypes.flatMap((row): ChosenSeries[] => {
     if (filtered !== null && !wanted.has(row[filtered])) return [];
+    if (question.byType) return [{ id: row.id, line: String(field.typeId ?? row.typeId) }];
     const text = line === null ? null : row[line];
     const isShown = text !== null && !isSpecial(text) && complete.has(`${row.value}\n${row.by}`);
     return [{ id: row.id, line: isShown ? text : null }];
@@ -315,7 +318,9 @@ async function readLines(
   const cells = await singleCells(tx, scope, parts, plan.interval);
   const shown = new Set(
     scope.line === null
-      ? []
+      ? scope.question.byType === true
+        ? scope.typeIds?.map(String)
+        : []
       : (request.values ?? (await topLines(tx, { topTypes: TOP_VALUES, ...request }, scope, parts, cells))),
   );
   const lines = new Map<string | null, LineBuckets>();
@@ -430,9 +435,12 @@ async function cellsFromRows(
   const scope = { appId, typeIds, filter: filter?.rows ?? EVERY_ROW };
   for await (const rows of matchingRows(tx, scope, joined(intervals), 'asc'))
     for (const row of rows) cells.addRow(row);
+  const isByType = question.byType === true && field.typeId === null;
   return cells.list().flatMap((cell) => {
+    if ((cell.typeId === ALL_TYPES) === isByType) return [];
+    if (question.byType) return [{ line: String(field.typeId ?? cell.typeId), cell }];
     const text = line === null ? null : of === null ? cell.value : cell.by;
-    return cell.typeId === ALL_TYPES ? [{ line: shownLine(text, known), cell }] : [];
+    return [{ line: shownLine(text, known), cell }];
   });
 }
 
@@ -461,9 +469,8 @@ async function hiddenCells(
     if (filtered !== null && question.filter?.values.includes(series[filtered]) !== true) return [];
     const summary = newSummary(question.kind);
     if (bytes !== null) summary?.addBytes(bytes);
-    return [
-      { line: shownLine(line === null ? null : series[line], known), cell: { bucket, count, summary } },
-    ];
+    const text = question.byType ? String(type) : shownLine(line === null ? null : series[line], known);
+    return [{ line: text, cell: { bucket, count, summary } }];
   });
 }
 

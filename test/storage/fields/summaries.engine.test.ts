@@ -76,7 +76,8 @@ function fieldSummaries(open: OpenFieldDatabase): void {
     interval: (typeof INTERVALS)[number],
   ): Promise<SummarySeries> {
     const reader = (await openStorage(fields.sql)).reader(fields.sql);
-    const request = { appId: 1, typeIds: null, ...interval, timezone: 'UTC', exactEnds: 'both' } as const;
+    const typeIds = question.byType === true ? [1, 2] : null;
+    const request = { appId: 1, typeIds, ...interval, timezone: 'UTC', exactEnds: 'both' } as const;
     const series = await reader.summarySeries({ ...request, question, topTypes: 50 });
     if (typeof series === 'string') throw new Error(series);
     return series;
@@ -132,6 +133,9 @@ function fieldSummaries(open: OpenFieldDatabase): void {
     { kind: 'number', of: ['amount'], by: null, filter: null },
     { kind: 'number', of: ['amount'], by: ['country'], filter: null },
     { kind: 'number', of: ['amount'], by: null, filter: DE },
+    { kind: 'distinct', of: ['user'], by: null, filter: null, byType: true },
+    { kind: 'number', of: ['amount'], by: null, filter: null, byType: true },
+    { kind: 'number', of: ['amount'], by: null, filter: DE, byType: true },
     { kind: 'value', of: null, by: ['country'], filter: PRO },
     { kind: 'value', of: null, by: ['plan'], filter: DE },
   ];
@@ -141,13 +145,14 @@ function fieldSummaries(open: OpenFieldDatabase): void {
       for (const interval of INTERVALS) {
         const series = await read(question, interval);
         const shown = series.lines.map(({ value }) => value);
-        const name = `${what}: ${question.kind} ${question.of} by ${question.by} of ${question.filter?.path}`;
+        const name = `${what}: ${question.kind} ${question.of} by ${question.byType === true ? 'type' : question.by} of ${question.filter?.path}`;
         for (const { value, stats, overall } of series.lines) {
           const at = (stat: Stats, from: number, until: number): void => {
             const inBucket = events.filter(
               (event) =>
                 event.at >= Math.max(from, series.interval.from) &&
-                event.at < Math.min(until, series.interval.until),
+                event.at < Math.min(until, series.interval.until) &&
+                (question.byType !== true || String(event.typeId) === value),
             );
             expect(stat, `${name}, ${value}, ${new Date(from).toISOString()}`).toMatchObject(
               expected(question, value, shown, inBucket),
