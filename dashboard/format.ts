@@ -114,6 +114,9 @@ export const ownDate = (at: string): string => date(Date.parse(at), ownZone());
 /** 20 Nov 2026, 14:00 */
 export const dateTime = (instant: number, zone: string): string =>
   formatter(zone, { ...DATE, ...TIME }).format(instant);
+/** The instants of a sentence of the server, by a clock. */
+export const localTimes = (text: string, zone: string): string =>
+  text.replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, (instant) => dateTime(Date.parse(instant), zone));
 /** 20 Nov 2026, 14:00:07 GMT+1 */
 export const exact = (instant: number, zone: string): string =>
   formatter(zone, { ...DATE, ...SECONDS, timeZoneName: 'short' }).format(instant);

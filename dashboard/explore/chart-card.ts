@@ -221,7 +221,7 @@ function ChartBody({
     <div class="chart-side">
       <${Breakdown} appId=${appId} viewed=${viewed} series=${series} isOld=${isOld} scan=${scan} onProducers=${() => setProducing(true)} />
       <${Legend} drawing=${{ ...drawing, legend: named(drawing.legend, series, types) }} comparedTo=${comparedTo} isUnfiltered=${found !== null} picked=${picking.picked} onPick=${pick} onToggle=${(key: string) => change(toggled(drawing.legend, key), true)} onFocus=${setFocus} />
-      ${drawing.isApart && html`<div class="row-actions"><button class="button quiet" onClick=${() => setListing(true)}>All${numberOfLines !== null && ` ${numberOfLines}`} ${by === null ? 'type' : 'value'}${numberOfLines === '1' ? '' : 's'} →</button>${view.measure?.kind !== 'ratio' && html`<button class="button quiet" onClick=${() => setCrossing(true)}>Table by fields…</button>`}</div>`}
+      ${drawing.isApart && html`<div class="row-actions"><button class="button quiet" onClick=${() => setListing(true)}>${numberOfLines === '1' ? 'The only' : `All${numberOfLines === null ? '' : ` ${numberOfLines}`}`} ${by === null ? 'type' : 'value'}${numberOfLines === '1' ? '' : 's'} →</button>${view.measure?.kind !== 'ratio' && html`<button class="button quiet" onClick=${() => setCrossing(true)}>Table by fields…</button>`}</div>`}
     </div>
     ${crossing && html`<${CrossTable} appId=${appId} viewed=${viewed} offer=${offer} onClose=${() => setCrossing(false)} />`}
     ${producing && html`<${ByProducer} appId=${appId} viewed=${viewed} onClose=${() => setProducing(false)} />`}

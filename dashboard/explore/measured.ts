@@ -5,7 +5,7 @@ import { Problem } from '../api.ts';
 import { curveDrawing, emptyCurve, ratioCurve, statCurve } from '../charts/curve.ts';
 import type { Drawing } from '../charts/drawing.ts';
 import type * as Heatmap from '../charts/heatmap.ts';
-import { average, counted } from '../format.ts';
+import { average, counted, localTimes } from '../format.ts';
 import { HISTOGRAM, isQuantile, type Measure, measureLabel, partText, type ShownStat } from '../measure.ts';
 import { comparedSpan, rangeText } from '../range.ts';
 import { type Resource, useResource } from '../resource.ts';
@@ -216,7 +216,7 @@ function statOf(
       ? `no event of this range has a number in ${of}`
       : firstSentence(details);
     const missing = missingOf(view, { of, stat }, declare !== null);
-    const note = `${of} is not shown: ${why.replace(/\.$/, '')}.`;
+    const note = `${of} is not shown: ${localTimes(why.replace(/\.$/, ''), view.zone)}.`;
     return { drawing: emptyDrawing(options, measure), state: 'unread', note, missing };
   }
   const { data } = shown;
@@ -266,7 +266,7 @@ function statNote(
       stat !== HISTOGRAM &&
       lines === null &&
       notBy !== null &&
-      `Not broken down by ${view.by}: ${firstSentence(notBy.details)}`,
+      `Not broken down by ${view.by}: ${localTimes(firstSentence(notBy.details), view.zone)}`,
     leftOut.several > 0 && `${leftOut.several} events with several numbers are not in it.`,
     leftOut.unrepresentable > 0 && `${leftOut.unrepresentable} numbers are too long to be in it.`,
   ];

@@ -10,6 +10,7 @@ import { ProblemBox } from '../components/problem.ts';
 import { ShareDialog } from '../components/share.ts';
 import { html } from '../html.ts';
 import { useResource } from '../resource.ts';
+import { EditBoard } from '../routes/boards.ts';
 import { parseView, type View, viewSearch } from '../url.ts';
 import { viewsPath } from '../view.ts';
 
@@ -25,6 +26,8 @@ export function SavedViews({ appId, view, mayChange }: SavedViewsProps): VNode {
   const [saving, setSaving] = useState(false);
   const [removal, setRemoval] = useState<SavedView | null>(null);
   const [sharing, setSharing] = useState<SavedView | null>(null);
+  /** The view that a new board begins with. */
+  const [first, setFirst] = useState('');
   const all = views.data?.views ?? [];
   const search = savedSearch(view);
   return html`<${Popover} icon="bookmark" atEnd label="Saved views" text=${all.find((one) => one.search === search)?.name ?? 'Views'}>
@@ -58,7 +61,8 @@ export function SavedViews({ appId, view, mayChange }: SavedViewsProps): VNode {
       }
     </div>`}
   <//>
-  ${saving && html`<${SaveView} appId=${appId} search=${search} known=${all} onDone=${views.reload} onClose=${() => setSaving(false)} />`}
+  ${saving && html`<${SaveView} appId=${appId} search=${search} known=${all} onDone=${views.reload} onBoard=${setFirst} onClose=${() => setSaving(false)} />`}
+  ${first && html`<${EditBoard} appId=${appId} board=${null} first=${[first]} onDone=${views.reload} onClose=${() => setFirst('')} />`}
   ${removal && html`<${Confirm} title="Remove the view" path=${`${viewsPath(appId)}/${removal.viewId}`} said="The view was removed" onDone=${views.reload} onClose=${() => setRemoval(null)}><b>${removal.name}</b> is removed for all members of the app.<//>`}
   ${sharing && html`<${ShareDialog} appId=${appId} of=${['viewId', sharing.viewId]} name=${sharing.name} range=${parseView(sharing.search, view.zone).range} zone=${view.zone} onClose=${() => setSharing(null)} />`}`;
 }
@@ -75,15 +79,30 @@ interface SaveViewProps {
   readonly search: string;
   readonly known: readonly SavedView[];
   readonly onDone: () => void;
+  /** The saved view is to begin a new board. */
+  readonly onBoard: (viewId: string) => void;
   readonly onClose: () => void;
 }
 
-function SaveView({ appId, search, known, onDone, onClose }: SaveViewProps): VNode {
+/** In place of a board: a new one. No identifier is a sign. */
+const NEW = '+';
+
+function SaveView({ appId, search, known, onDone, onBoard, onClose }: SaveViewProps): VNode {
   const [typed, setTyped] = useState('');
+  const [chosen, setChosen] = useState('');
   const boards = useResource<BoardList>(`/api/apps/${appId}/boards`).data?.boards ?? [];
   const replaces = known.some(({ name }) => name === typed);
-  return html`<${FormDialog} title="Save this view" submit=${replaces ? 'Replace the view' : 'Save'} path=${viewsPath(appId)} body=${({ name, board }: Record<string, string>) => ({ name, search, ...(board && { boardId: board }) })} said="The view was saved" onDone=${onDone} onClose=${onClose}>
+  return html`<${FormDialog} title="Save this view" submit=${replaces ? 'Replace the view' : 'Save'} path=${viewsPath(appId)} body=${({ name, board }: Record<string, string>) => ({ name, search, ...(board && board !== NEW && { boardId: board }) })} said="The view was saved" onDone=${({
+    viewId,
+  }: Pick<SavedView, 'viewId'>) => {
+    onDone();
+    if (chosen === NEW) onBoard(viewId);
+  }} onClose=${onClose}>
     <${Field} label="Name" name="name" maxlength="200" placeholder="Errors of the last day" hint=${replaces && 'A view with this name exists and will be replaced.'} onInput=${(event: InputEvent) => setTyped((event.currentTarget as HTMLInputElement).value)} />
-    ${boards.length > 0 && html`<${Select} label="Put it on a board" name="board" options=${[['', 'none'], ...boards.map(({ boardId, name }) => [boardId, name] as const)]} />`}
+    ${
+      // A board has two views at least.
+      known.some(({ name }) => name !== typed) &&
+      html`<${Select} label="Put it on a board" name="board" onChosen=${setChosen} options=${[['', 'none'], ...boards.map(({ boardId, name }) => [boardId, name] as const), [NEW, 'a new board…']]} />`
+    }
   <//>`;
 }

@@ -34,7 +34,7 @@ import { marksOf } from '../explore/annotations.ts';
 import { datesOf } from '../explore/figures.ts';
 import { useHeatmap } from '../explore/measured.ts';
 import { typedConditionsPath } from '../filter-text.ts';
-import { changeText, rangeName } from '../format.ts';
+import { changeText, localTimes, rangeName } from '../format.ts';
 import { html } from '../html.ts';
 import { useLive } from '../live.ts';
 import { HISTOGRAM, measureLabel } from '../measure.ts';
@@ -322,7 +322,7 @@ function BoardTile({ chart, data, zone, onZoom, onLeaveZoom }: TileProps): VNode
   }, [chart, own, data, heat]);
   if (series !== null && shown === null) return html`<${Waiting} for=${heatmap} lines=${6} />`;
   if (series === null || shown === null)
-    return html`<p class="hint" role="status">${problem ?? 'There is nothing to show.'}</p>`;
+    return html`<p class="hint" role="status">${localTimes(problem ?? 'There is nothing to show.', zone)}</p>`;
   const { drawing, marks } = shown;
   const { label, overall, before, text } = drawing;
   const changed = before === null ? '' : changeText(overall ?? 0, before);
@@ -334,7 +334,7 @@ function BoardTile({ chart, data, zone, onZoom, onLeaveZoom }: TileProps): VNode
           : html` <small>${label}</small>`
       }</p>
       ${range !== null && html`<p class="hint">${rangeName(range, series.timezone)}</p>`}
-      ${problem !== null && html`<p class="hint" role="status">${problem}</p>`}
+      ${problem !== null && html`<p class="hint" role="status">${localTimes(problem, zone)}</p>`}
     </div>
     <${Chart} canvas=${canvas} drawing=${drawing} annotations=${marks} zone=${series.timezone} focus=${null} scale=${own.scale} picked=${null} onPoint=${nothing} onPick=${nothing} onMoved=${nothing} onAnnotate=${null} onLeaveZoom=${onLeaveZoom}
       onZoom=${(first: number, last: number) => onZoom(countedPart(series, first).from, countedPart(series, last).to)} />
@@ -382,13 +382,15 @@ interface EditProps {
   readonly appId: string;
   /** Null: a new one. */
   readonly board: Board | null;
+  /** Views that a new one begins with. */
+  readonly first?: readonly string[];
   readonly onDone: () => void;
   readonly onClose: () => void;
 }
 
-function EditBoard({ appId, board, onDone, onClose }: EditProps): VNode {
+export function EditBoard({ appId, board, first = [], onDone, onClose }: EditProps): VNode {
   const views = useResource<SavedViewList>(viewsPath(appId));
-  const [chosen, setChosen] = useState<readonly string[]>(board?.views.map(({ viewId }) => viewId) ?? []);
+  const [chosen, setChosen] = useState(board?.views.map(({ viewId }) => viewId) ?? first);
   const [removing, setRemoving] = useState(false);
   const path = board === null ? boardsPath(appId) : `${boardsPath(appId)}/${board.boardId}`;
   if (removing)

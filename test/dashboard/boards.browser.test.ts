@@ -4,10 +4,12 @@ import { createRequire } from 'node:module';
 import type { Browser, Locator, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { BoardList } from '../../src/api-types/answers.ts';
+import { createEventType } from '../../src/apps/event-types.ts';
 import { launchBrowser, withoutBrowser } from '../support/browser.ts';
 import { build } from '../support/command-line.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
+import { addPastEvents } from './past-events.ts';
 import { visit } from './visitor.ts';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
@@ -167,6 +169,43 @@ describe.skipIf(withoutBrowser !== '')('the page of boards', () => {
     await owner.patch(`${app.path}/boards/${board?.boardId}`, { viewIds: viewIds.slice(0, 3) });
     await page.reload();
     await showing([4, 6, 6]);
+  });
+
+  test('is begun where a view is saved, and says in local time since when a field is counted', async () => {
+    const { appId, path } = await newOwnApp(owner);
+    const { typeId } = await createEventType(service.sql, { appId, name: 'order', maxTypes: 10 });
+    const at = new Date(Date.now() - 50 * 3_600_000).toISOString();
+    await addPastEvents(service, typeId, [{ at, payload: '{"total":5}' }]);
+    await owner.post(`${path}/declared-fields`, { path: 'total', kind: 'number' });
+    await owner.post(`${path}/views`, { name: 'All', search: 'range=24h' });
+    await page.goto(`/apps/${appId}?range=7d&tz=Asia/Kathmandu&of=total&stat=sum`);
+    await page.getByRole('button', { name: /^Saved views/ }).click();
+    await page.getByRole('button', { name: 'Save this view…' }).click();
+    const saving = page.getByRole('dialog', { name: 'Save this view' });
+    await saving.getByLabel('Name').fill('Total');
+    await saving.getByLabel('Put it on a board').selectOption({ label: 'a new board…' });
+    await saving.getByRole('button', { name: 'Save', exact: true }).click();
+    const making = page.getByRole('dialog', { name: 'New board' });
+    expect(await making.getByRole('checkbox', { name: 'Total' }).isChecked()).toBe(true);
+    await making.getByRole('checkbox', { name: 'All' }).check();
+    await making.getByLabel('Name').fill('Sales');
+    await making.getByRole('button', { name: 'Save', exact: true }).click();
+    await making.waitFor({ state: 'detached' });
+    const { boards } = (await owner.get(`${path}/boards`)).data as unknown as BoardList;
+    expect(boards.map(({ name, views }) => [name, ...views.map((view) => view.name)])).toEqual([
+      ['Sales', 'Total', 'All'],
+    ]);
+    const told = page.locator('.board-chart', { hasText: 'total is counted from' });
+    await until(async () => {
+      await page.goto(`/apps/${appId}/boards?tz=Asia/Kathmandu`);
+      await page.locator('.board-chart').nth(1).waitFor();
+      return (await told.count()) === 1;
+    }, 'the field is counted');
+    const text = await told.innerText();
+    expect(text).toMatch(
+      /total is counted from \d+ \w+ 20\d\d, \d\d:\d\d on, and the interval begins at \d+ \w+ 20\d\d/,
+    );
+    expect(text).not.toMatch(/\dT\d|\dZ/);
   });
 
   test('gets a view where it is saved', async () => {
