@@ -1,5 +1,6 @@
 /** Consumers: durable positions in an app's events in commit order, under names. */
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
+import { eventTypeNameProblem } from '../apps/event-types.ts';
 import { nearest } from '../base/did-you-mean.ts';
 import { notYet, Refused, refused, WrongInput } from '../errors.ts';
 import { parseFilters, payloadFilter } from '../read/filter/payload-filter.ts';
@@ -41,6 +42,9 @@ export interface EventChoice {
  * @throws WrongInput for a filter that is none, with the column
  */
 export function matcherOfChoice({ types, filter }: EventChoice): (event: CommittedEvent) => boolean {
+  // It is stored as it is written.
+  if (filter.some((one) => one.includes('\0')))
+    throw new WrongInput('the filter must not contain NUL: write it as "\\u0000", in quotes');
   const conditions = parseFilters(filter);
   if (typeof conditions === 'string') throw new WrongInput(`the filter ${conditions}`);
   const rows = payloadFilter(conditions);
@@ -59,6 +63,9 @@ export async function checkTypes(sql: Sql, appId: number, types: readonly string
   const known = rows.map(({ name }) => name);
   for (const type of types) {
     if (known.includes(type)) continue;
+    const problem = eventTypeNameProblem(type);
+    if (problem !== null)
+      throw new WrongInput(`the name of an event type ${problem}: ${JSON.stringify(type)}`);
     const meant = nearest(type, known);
     if (meant !== null)
       throw new WrongInput(

@@ -4,7 +4,7 @@ import type { Logger } from 'pino';
 import { Window } from '../base/window.ts';
 import { LookupBusy } from '../cache/lookup-cache.ts';
 import { OperatorError, Rejection } from '../errors.ts';
-import { DISK_IS_FULL, errorCode, isDiskFull, isUnavailable } from '../storage/database/connect.ts';
+import { DISK_IS_FULL, errorCode, hasNul, isDiskFull, isUnavailable } from '../storage/database/connect.ts';
 import { PROBLEM_TEXTS, problemOfCode } from '../storage/database/server-watch.ts';
 import { BodyRoom, type BodyRoomStats } from './body-room.ts';
 import { addressKey, clientAddress } from './client-address.ts';
@@ -81,6 +81,9 @@ const STOPPING_BODY_MS = 3_000;
 
 /** One year. Without includeSubDomains: subdomains of the host may belong to other services. */
 const STRICT_TRANSPORT = 'Strict-Transport-Security: max-age=31536000\r\n';
+
+/** Of an id, a name or a value that no check before the database has looked at. */
+const NUL_IN_TEXT = new Rejection('invalidParameters', 'A text of the request has NUL (U+0000) in it.');
 
 /** Paths for programs: their errors are JSON in a browser too. */
 export const API_PATH = /^\/(?:api|mcp|public|v1)(?:\/|$)/;
@@ -209,6 +212,7 @@ class Server implements HttpServer {
       this.#options.log.warn(context, 'http: request refused, too many lookups wait');
       return error.rejection;
     }
+    if (hasNul(error)) return NUL_IN_TEXT;
     if (isDiskFull(error)) {
       this.#options.log.error({ ...context, err: error }, 'http: request failed, the disk is full');
       return new Rejection('unavailable', DISK_IS_FULL);

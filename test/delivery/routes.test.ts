@@ -153,6 +153,13 @@ test('bad input is refused with its field and what was expected', async () => {
     [alert({ alertmanager: 'alertmanager:9093' }), 'alertmanager'],
     [owner.get(`${app.path}/alerts/trial`), 'rule'],
     [owner.get(`${app.path}/alerts/trial?rule=${encodeURIComponent('{"of":"count"}')}`), 'window'],
+    [
+      owner.get(`${app.path}/alerts/trial?rule=${encodeURIComponent(RULE.replace('test type', '\\u0000'))}`),
+      'NUL',
+    ],
+    [hook({ url: 'https://example.com', types: ['\0'] }), 'must not contain NUL'],
+    [hook({ url: 'https://example.com', filter: ['n:\0'] }), 'must not contain NUL'],
+    [owner.post(`${app.path}/shares`, { viewId: '\0', range: '1h', timezone: 'UTC' }), 'NUL'],
   ];
   for (const [reply, expected] of cases) {
     const { status, text } = await reply;

@@ -10,6 +10,9 @@ export const SQLSTATE = {
   queryCanceled: '57014',
   undefinedTable: '42P01',
   invalidSchemaName: '3F000',
+  /** A text with NUL, and JSON with one in a text. */
+  characterNotInRepertoire: '22021',
+  untranslatableCharacter: '22P05',
 } as const;
 
 /** What everybody is told of a full disk, of the database's or of this machine. */
@@ -18,6 +21,12 @@ export const DISK_IS_FULL = 'The disk is full: make room, then it goes on by its
 /** Whether a disk was full: disk_full of PostgreSQL, or the system's codes for a file. */
 export function isDiskFull(error: unknown): boolean {
   return ['53100', 'ENOSPC', 'EDQUOT'].includes(errorCode(error));
+}
+
+/** Whether a text had NUL in it, which PostgreSQL cannot store: texts from here are UTF-8 otherwise. */
+export function hasNul(error: unknown): boolean {
+  const { characterNotInRepertoire, untranslatableCharacter } = SQLSTATE;
+  return [characterNotInRepertoire, untranslatableCharacter].some((code) => code === errorCode(error));
 }
 
 /** SQLSTATE of a database error, or the system's or the client's code of a broken connection; empty where there is none. */
