@@ -10,6 +10,7 @@ import type {
   ProducerList,
   ResourceTokenList,
   RetentionAnswer,
+  WordSearch,
 } from '../../src/api-types/answers.ts';
 import { useAddress } from '../address.ts';
 import { call } from '../api.ts';
@@ -20,6 +21,7 @@ import { ProblemBox } from '../components/problem.ts';
 import { IndexedSections, Section } from '../components/section.ts';
 import { Snippets } from '../components/snippet-choice.ts';
 import { Skeleton } from '../components/waiting.ts';
+import { counted } from '../format.ts';
 import { html } from '../html.ts';
 import { type Resource, useAction, useResource } from '../resource.ts';
 import { notify } from '../state.ts';
@@ -44,12 +46,13 @@ export function SettingsPage({ appId, app }: TabProps): VNode | null {
   const members = useResource<MemberList>(`${path}/members`);
   const retention = useResource<RetentionAnswer>(`${path}/retention`);
   const isOwner = data?.may.includes('own') ?? false;
+  const search = useResource<WordSearch>(isOwner ? `${path}/search` : null);
   const erasures = useResource<Erasures>(isOwner ? `${path}/erasures` : null);
   const audit = useResource<AuditPage>(`${path}/audit`);
   // All at once, so that lists do not push each other down.
   const parts = [
     ...(mayChange ? [token, producers, keys] : []),
-    ...(isOwner ? [erasures] : []),
+    ...(isOwner ? [erasures, search] : []),
     tokens,
     members,
     retention,
@@ -76,6 +79,7 @@ export function SettingsPage({ appId, app }: TabProps): VNode | null {
     ${mayChange && html`<${BrowserKeys} app=${data} resource=${keys} onChanged=${onChanged} />`}
     <${Members} app=${data} resource=${members} onChanged=${onChanged} onRemoved=${tokens.reload} />
     <${Retention} app=${data} resource=${retention} onChanged=${onChanged} />
+    ${isOwner && html`<${Search} path=${`${path}/search`} resource=${search} onChanged=${onChanged} />`}
     ${isOwner && html`<${Erasure} app=${data} resource=${erasures} onChanged=${onChanged} />`}
     <${Activity} app=${data} resource=${audit} onChanged=${onChanged} />
     ${isOwner && html`<${DeleteApp} app=${data} />`}
@@ -102,6 +106,23 @@ function General({ app, data, onChanged }: GeneralProps): VNode {
         : html`<p>${data.name} <span class="badge">you are ${data.role}</span></p>`
     }
     <div class="field"><span class="label">App identifier</span><${Copyable} text=${data.appId} label="Copy the app identifier" /></div>
+  <//>`;
+}
+
+interface SearchProps {
+  readonly path: string;
+  readonly resource: Resource<WordSearch>;
+  readonly onChanged: () => void;
+}
+
+function Search({ path, resource: { data, replace }, onChanged }: SearchProps): VNode {
+  const isOn = data?.isOn ?? false;
+  const change = useAction(async () => {
+    replace(await call('PUT', path, { body: { isOn: !isOn } }));
+    onChanged();
+  });
+  return html`<${Section} title="Search" about="Lists of words find words and ids in all of time at once. They take disk.">
+    <${Form} action=${change} submit=${isOn ? 'Turn lists off' : 'Turn lists on'}>${isOn && html`<p>${counted(data?.listedEvents ?? 0, 'event')} listed</p>`}<//>
   <//>`;
 }
 

@@ -831,6 +831,16 @@ export interface ScanPart
   readonly searchedUntil: number;
 }
 
+/** Lists of the words of an app's payloads. */
+export interface WordSearch {
+  readonly appId: string;
+  readonly isOn: boolean;
+  /** Events that are listed; null where the engine keeps no lists. */
+  readonly listedEvents: number | null;
+  /** Whether all events are listed but for those of the present day, and late ones. */
+  readonly isComplete: boolean;
+}
+
 /** Statistics of a field: columns, as those of {@link Series}. */
 export interface NumberStats
   extends StatColumns,

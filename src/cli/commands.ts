@@ -7,6 +7,8 @@ import { createEventType, listEventTypes } from '../apps/event-types.ts';
 import { rotateLoggingToken } from '../apps/logging-tokens.ts';
 import { type AppOverview, listAppOverviews } from '../apps/overview.ts';
 import { listRemovedApps, restoreApp } from '../apps/removed-apps.ts';
+import { readWordSearch, setWordSearch } from '../apps/word-search.ts';
+import { WrongInput } from '../errors.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import { addGrantCommand, UNVERIFIED_OPTION } from './account-commands.ts';
 import { mailNotice } from './command-notice.ts';
@@ -66,6 +68,7 @@ export function addAppCommands(program: Command): void {
   addRestoreCommand(app);
   addLimitCommand(app);
   addGrantCommand(app);
+  addSearchCommand(app);
   for (const isSuspended of [true, false]) addSuspendCommand(app, isSuspended);
 }
 
@@ -111,6 +114,35 @@ function addRestoreCommand(app: Command): void {
         }
         const restored = await restoreApp(session.sql, { appId });
         return { json: restored, text: formatFields({ App: restored.appId, Name: restored.name }) };
+      }),
+    );
+}
+
+function addSearchCommand(app: Command): void {
+  app
+    .command('search')
+    .description('show whether searches of an app go by lists of words, or turn the lists on or off')
+    .requiredOption(...APP_OPTION)
+    .option('--on', 'list the words of payloads in the background')
+    .option('--off', 'remove the lists: searches read payloads')
+    .option(...JSON_OPTION)
+    .action((options: Json & { app: string; on?: true; off?: true }) =>
+      runCommand(options, async ({ sql }) => {
+        const { app: appId, on = false, off = false } = options;
+        if (on && off) throw new WrongInput('--on and --off cannot be given together');
+        const known =
+          on || off ? await setWordSearch(sql, { appId, isOn: on }) : await readWordSearch(sql, appId);
+        const { isOn, listedEvents, isComplete } = known;
+        const events = listedEvents === null ? 'this engine keeps no lists' : String(listedEvents);
+        return {
+          json: known,
+          text: formatFields({
+            App: appId,
+            'Lists of words': isOn ? 'on' : 'off',
+            'Events listed': events,
+            'All but today listed': isComplete ? 'yes' : 'no',
+          }),
+        };
       }),
     );
 }

@@ -53,3 +53,13 @@ export function hasEscape(text: string, start: number, end: number): boolean {
   for (let at = start; at < end; at += 1) if (text.charCodeAt(at) === BACKSLASH) return true;
   return false;
 }
+
+const ESCAPE = /\\(?:u([0-9a-fA-F]{4})|(.))/g;
+const CONTROL: Readonly<Record<string, string>> = { b: '\b', f: '\f', n: '\n', r: '\r', t: '\t' };
+
+/** A JSON text with the escapes of its strings resolved; it is no JSON any more. */
+export function unescaped(text: string): string {
+  return text.replace(ESCAPE, (_, hex: string | undefined, character: string) =>
+    hex === undefined ? (CONTROL[character] ?? character) : String.fromCharCode(Number.parseInt(hex, 16)),
+  );
+}

@@ -37,6 +37,7 @@ import { savedViewRoutes } from '../apps/routes/saved-views.ts';
 import { tokenRoutes } from '../apps/routes/tokens.ts';
 import { typeSchemaRoutes } from '../apps/routes/type-schemas.ts';
 import { usageRoutes } from '../apps/routes/usage.ts';
+import { wordSearchRoutes } from '../apps/routes/word-search.ts';
 import type { Secret } from '../apps/secret.ts';
 import type { Shares } from '../apps/shares.ts';
 import { rolesThat } from '../base/roles.ts';
@@ -207,6 +208,7 @@ export async function createDashboard(options: DashboardOptions, opened: Opened)
     }),
     auditExportRoute({ api, sql, sessions: accounts.sessions, exports, slots }),
     ...retentionRoutes({ api, sql, settings: config, now: judged }),
+    ...wordSearchRoutes({ api, sql }),
     ...usageRoutes({
       api,
       sql,

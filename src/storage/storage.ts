@@ -82,7 +82,13 @@ export type { FieldFilter } from './fields/field-scope.ts';
 export { PayloadValues } from './fields/payload-values.ts';
 export { beginFieldsWithoutPast, hasEvents, readEventsLeft } from './fields/progress.ts';
 export type { ErasedValues } from './fields/recount.ts';
-export { EVERY_ROW, type Prefilter, type RowFilter, type TextTest } from './fields/row-filter.ts';
+export {
+  EVERY_ROW,
+  type Prefilter,
+  type RowFilter,
+  type TextTest,
+  type WordTest,
+} from './fields/row-filter.ts';
 export { Bins, type Histogram, histogramOf } from './fields/sketch.ts';
 export { MANY, NONE, OTHER, scalarValue, valueOfString } from './fields/value-text.ts';
 export { countDaysAway, type DayAway, readDaysAway, readWantedDays } from './maintenance/days-away.ts';
@@ -119,6 +125,7 @@ export type { EventSearch, SearchStep } from './read/event-search.ts';
 export type { EventPage, Order, PageRequest, StoredEvent } from './read/page-request.ts';
 export type { Position } from './read/positions.ts';
 export { moveBoundariesOf, Retention, readBoundary, readRetention, readRules } from './retention.ts';
+export { readListed } from './words/progress.ts';
 export type { EngineWrites } from './write/engine-writes.ts';
 
 /** What the storage of one database does, whatever its engine. Operations take the pool whose connections they use. */

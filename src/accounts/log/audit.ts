@@ -11,6 +11,7 @@ export type AuditAction =
   | 'app.create'
   | 'app.rename'
   | 'app.limit'
+  | 'app.search'
   | 'app.delete'
   | 'app.restore'
   | 'app.erase'

@@ -9,6 +9,7 @@ const OF_APPS: Readonly<Record<AuditAction, (details: Details) => string>> = {
   'app.create': () => 'created the app',
   'app.rename': ({ from, to }) => `renamed the app from “${from}” to “${to}”`,
   'app.limit': limitsText,
+  'app.search': ({ lists }) => `turned lists of words ${lists}`,
   'app.delete': () => 'deleted the app',
   'app.restore': () => 'restored the app',
   'app.erase': () => 'erased the app',

@@ -3,8 +3,9 @@
  * decides. A text that fails it never matches, however it spells its names, texts and numbers.
  */
 
-import { parseDecimal } from '../../json/decimal.ts';
-import type { TextTest } from '../../storage/storage.ts';
+import { type Decimal, parseDecimal } from '../../json/decimal.ts';
+import { OTHER_NUMBER, wordsOf } from '../../json/words.ts';
+import type { TextTest, WordTest } from '../../storage/storage.ts';
 import { type Condition, isScalar, type Operand } from './parse-filter.ts';
 
 /** Characters that JSON text only has as escapes; and halves of characters, which UTF-8 only has so. */
@@ -32,6 +33,35 @@ export function containing(text: string): TextTest {
   // Quotes and backslashes are part of the text of JSON itself. NUL and halves of characters never are.
   const isInText = !/[\0\p{Cs}]/u.test(text);
   return isInText ? [...new Set([text, ...escaped])] : escaped;
+}
+
+/** Zeros that a number may have beside its digits to be found by its word. */
+const MOST_ZEROS = 30;
+
+/** The words of a payload that meets a condition; without alternatives where there may be none. Values say more than names. */
+export function wordTestOf({ isNegated, path, test }: Condition): WordTest {
+  if (isNegated) return [];
+  const names = path.flatMap(wordsOf);
+  const values = test.kind === 'equals' ? test.values.flatMap(operandWords) : [];
+  return values.length > 0 && values.every((words) => words.length > 0) ? values : [names];
+}
+
+function operandWords({ text, isQuoted, isExact }: Operand): number[][] {
+  const number = isQuoted ? null : parseDecimal(text);
+  const ofString = isExact && number !== null ? [] : [wordsOf(text)];
+  if (number === null) return ofString;
+  const plain = plainText(number);
+  return [...ofString, plain === null ? [] : wordsOf(plain), [OTHER_NUMBER]];
+}
+
+/** The digits of a number without its sign, an exponent or zeros at the end of a fraction; null where these are too many. */
+function plainText({ digits, exponent }: Decimal): string | null {
+  if (digits === '') return '0';
+  if (typeof exponent === 'bigint' || exponent < -MOST_ZEROS || exponent > digits.length + MOST_ZEROS)
+    return null;
+  if (exponent <= 0) return `0.${'0'.repeat(-exponent)}${digits}`;
+  const whole = digits.slice(0, exponent).padEnd(exponent, '0');
+  return exponent >= digits.length ? whole : `${whole}.${digits.slice(exponent)}`;
 }
 
 function operandSpellings({ text, isQuoted, isExact }: Operand): string[] {

@@ -1,6 +1,8 @@
 /** The filter of a read: conditions on the payload and texts to search for, of which all must be met. */
-import type { RowFilter, TextTest } from '../../storage/storage.ts';
-import { containing, narrowingOf } from './narrowing.ts';
+import { unescaped } from '../../json/strings.ts';
+import { containsWord, innerWordsOf, wordsOf } from '../../json/words.ts';
+import type { RowFilter, TextTest, WordTest } from '../../storage/storage.ts';
+import { containing, narrowingOf, wordTestOf } from './narrowing.ts';
 import { type Condition, parseFilter } from './parse-filter.ts';
 import { matcherOf, type PayloadTest } from './payload-matcher.ts';
 import { prefilterOf } from './prefilter.ts';
@@ -43,55 +45,28 @@ export function payloadFilter(
 ): RowFilter | null {
   const tests: PayloadTest[] = conditions.map(matcherOf);
   const contains: TextTest[] = conditions.flatMap(narrowingOf);
+  const words: WordTest[] = [];
   const search = (
     text: string | null | undefined,
     isIn: (payload: string, text: string) => boolean,
+    certainWords: (text: string) => number[],
   ): void => {
     if (!text) return;
+    words.push([certainWords(text)]);
     tests.push(
       (payload) => isIn(payload, text) || (payload.includes('\\') && isIn(unescaped(payload), text)),
     );
     contains.push(containing(text));
   };
-  search(q, (payload, text) => payload.includes(text));
-  search(word, containsWord);
+  search(word, containsWord, wordsOf);
+  search(q, (payload, text) => payload.includes(text), innerWordsOf);
+  words.push(...conditions.map(wordTestOf));
   if (tests.length === 0) return null;
   return {
     contains,
     prefilter: prefilterOf(conditions),
+    // An alternative without words holds everywhere, and a test without alternatives says nothing.
+    words: words.filter((test) => test.length > 0 && test.every((all) => all.length > 0)),
     matches: (payload) => tests.every((test) => test(payload)),
   };
-}
-
-/** Whether a text contains another of which neither end lies within a word. */
-function containsWord(text: string, word: string): boolean {
-  for (let at = text.indexOf(word); at !== -1; at = text.indexOf(word, at + 1)) {
-    // What begins within a word may begin again after it.
-    if (isWithinWord(text, at)) while (isWithinWord(text, at + 1)) at += 1;
-    else if (!isWithinWord(text, at + word.length)) return true;
-  }
-  return false;
-}
-
-const isWithinWord = (text: string, at: number): boolean => isOfWord(text, at - 1) && isOfWord(text, at);
-
-/** Letters and digits of ASCII, the underscore, every character beyond ASCII, and a point between two digits are of words. */
-function isOfWord(text: string, at: number): boolean {
-  const code = text.charCodeAt(at);
-  if (code === POINT) return isDigit(text.charCodeAt(at - 1)) && isDigit(text.charCodeAt(at + 1));
-  const lower = code | 0x20;
-  return isDigit(code) || (lower >= 0x61 && lower <= 0x7a) || code === UNDERSCORE || code > 0x7f;
-}
-
-const POINT = 0x2e;
-const UNDERSCORE = 0x5f;
-const isDigit = (code: number): boolean => code >= 0x30 && code <= 0x39;
-
-const ESCAPE = /\\(?:u([0-9a-fA-F]{4})|(.))/g;
-const CONTROL: Readonly<Record<string, string>> = { b: '\b', f: '\f', n: '\n', r: '\r', t: '\t' };
-
-function unescaped(text: string): string {
-  return text.replace(ESCAPE, (_, hex: string | undefined, character: string) =>
-    hex === undefined ? (CONTROL[character] ?? character) : String.fromCharCode(Number.parseInt(hex, 16)),
-  );
 }

@@ -111,6 +111,11 @@ export const DERIVED_TABLES: ReadonlySet<string> = new Set([
   'type_names',
   'field_folds',
   'field_states',
+  // Lists of words are made of the events.
+  'word_states',
+  'word_segments',
+  'word_lists',
+  'unlisted_minutes',
 ]);
 
 /** The tables of our schema, each after those that it refers to. Numbers of transactions mean nothing in another database. */

@@ -9,6 +9,9 @@ export type TextTest = readonly string[];
  */
 export type Prefilter = (start: number, end: number) => boolean;
 
+/** Alternatives of which one holds for such a payload: hashes of words (json/words.ts) that it has all of. */
+export type WordTest = readonly (readonly number[])[];
+
 /** Which payloads are wanted. */
 export interface RowFilter {
   /** What every such payload contains: the cheap test, which the database makes. It takes no NUL and no lone surrogates. */
@@ -18,6 +21,8 @@ export interface RowFilter {
    * @param text bytes of UTF-8, each as a character; between the payloads it may hold anything
    */
   readonly prefilter?: ((text: string) => Prefilter) | null;
+  /** What lists of words can tell: all of these tests hold. The first are the most selective. */
+  readonly words?: readonly WordTest[];
   /** The exact test of a payload's text. */
   readonly matches: (payload: string) => boolean;
 }

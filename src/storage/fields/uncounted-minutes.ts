@@ -58,17 +58,19 @@ export interface Step extends Interval {
 
 /**
  * Splits intervals of whole minutes into steps that have few enough rows for the memory and for one transaction, as far as the
- * counts tell: at most {@link STEP_ROWS}, or one minute.
+ * counts tell.
  * @param intervals in order of time
+ * @param most      rows of a step that is longer than one minute
  */
 export async function stepsOf(
   tx: Transaction,
   appId: number,
   intervals: readonly Interval[],
+  most = STEP_ROWS,
 ): Promise<Step[]> {
   const rows = await tx<{ place: number; at: number; count: number }[]>`
     SELECT place::float8, (extract(epoch FROM first) * 1000)::float8 AS at, sum(count)::float8 AS count
-      FROM (SELECT place, count, CASE WHEN sum(count) OVER (PARTITION BY place) > ${STEP_ROWS} THEN bucket ELSE start END AS first
+      FROM (SELECT place, count, CASE WHEN sum(count) OVER (PARTITION BY place) > ${most} THEN bucket ELSE start END AS first
               FROM unnest(${intervals.map(({ from }) => new Date(from).toISOString())}::timestamptz[],
                           ${intervals.map(({ until }) => new Date(until).toISOString())}::timestamptz[])
                    WITH ORDINALITY AS part (start, finish, place)
@@ -82,7 +84,7 @@ export async function stepsOf(
     const steps: Step[] = [];
     let step = { from, rows: 0 };
     for (const { at, count } of ofInterval[index] ?? []) {
-      if (step.rows > 0 && step.rows + count > STEP_ROWS) {
+      if (step.rows > 0 && step.rows + count > most) {
         steps.push({ ...step, until: at });
         step = { from: at, rows: 0 };
       }

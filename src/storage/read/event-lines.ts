@@ -37,7 +37,7 @@ const PART = { rows: 8_000, bytes: 2 * 1_048_576 };
 
 export function openLines(sql: Sql, request: ScanRequest, filter: RowFilter | null): LineReader {
   // Two in turn, each for the rows and the lines of a part: new room for each part would keep the garbage collector busy.
-  const scan = new EventScan(sql, request, [new RowBuffer(), new RowBuffer()]);
+  const scan = new EventScan(sql, request, filter?.words, [new RowBuffer(), new RowBuffer()]);
   const heads = new TypeHeads(sql, request.appId);
   return {
     next: async () => {

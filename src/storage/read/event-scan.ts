@@ -6,14 +6,16 @@
  * How many rows a step may read shrinks where they are large or slow to read, and grows again.
  */
 
+import type { SearchedBy } from '../../base/searched-by.ts';
 import { readAppSpan } from '../counts/app-stats.ts';
 import type { Interval } from '../counts/intervals.ts';
 import { DAY_MS } from '../counts/levels.ts';
 import type { Snapshot } from '../counts/stale.ts';
 import type { ArchivedGroup } from '../database/archive-source.ts';
 import { errorCode, SQLSTATE, type Sql, type Transaction } from '../database/connect.ts';
-import { passes, type TextTest, textLiteral } from '../fields/row-filter.ts';
+import { passes, type TextTest, textLiteral, type WordTest } from '../fields/row-filter.ts';
 import { type Retention, readRetention } from '../retention.ts';
+import { WordLookup } from '../words/lookup.ts';
 import { wantedOf } from './archived-rows.ts';
 import { type Copied, CopiedRows, copyRows, RowBuffer } from './copied-rows.ts';
 import type { EventScope, Order } from './page-request.ts';
@@ -53,6 +55,8 @@ export interface ScanStep {
   readonly looked: number;
   /** Whether rows come from the archive: then none is left out for what it contains. */
   readonly isArchived: boolean;
+  /** By words where lists of them have named all rows that were looked at. */
+  readonly searchedBy: SearchedBy;
 }
 
 interface Outcome extends Copied {
@@ -64,6 +68,7 @@ interface Outcome extends Copied {
   /** Whether there is more in the interval, where the number of rows does not tell. */
   readonly hasMore?: boolean;
   readonly isArchived?: boolean;
+  readonly searchedBy?: SearchedBy;
 }
 
 interface Found {
@@ -86,10 +91,15 @@ export class EventScan {
   #days = 1;
   /** That of the next step comes first. */
   readonly #buffers: RowBuffer[];
+  readonly #words: WordLookup;
 
-  /** @param buffers in turn, one for each step */
-  constructor(sql: Sql, request: ScanRequest, buffers = [new RowBuffer()]) {
+  /**
+   * @param words   what the payloads that are wanted have: where lists say that they have not, no row is looked at
+   * @param buffers in turn, one for each step
+   */
+  constructor(sql: Sql, request: ScanRequest, words: readonly WordTest[] = [], buffers = [new RowBuffer()]) {
     this.#sql = sql;
+    this.#words = new WordLookup(request.appId, words);
     this.#request = request;
     this.#position = request.after;
     this.#buffers = [...buffers];
@@ -123,12 +133,13 @@ export class EventScan {
         this.#rows = Math.max(1, limit >> 2);
         continue;
       }
-      const { rows, looked, last, isWhole, hasMore = looked === limit, isArchived = false } = outcome;
+      const { rows, looked, last, isWhole, hasMore = looked === limit } = outcome;
+      const { isArchived = false, searchedBy = 'scan' } = outcome;
       const buffer = this.#buffer;
       this.#buffers.push(...this.#buffers.splice(0, 1));
       this.#advance(outcome.interval ?? interval, { looked, last, isDone: isWhole && !hasMore });
       this.#rows = rowsOfNext(rows, isWhole ? limit * 2 : rows.length, most.bytes);
-      return { rows, buffer, looked, isArchived };
+      return { rows, buffer, looked, isArchived, searchedBy };
     }
   }
 
@@ -183,11 +194,16 @@ export class EventScan {
             rows: limit,
             bytes: most,
           });
-        const page = this.#page(before, limit, retention);
-        if (contains.length > 0)
-          return { ...(await this.#readNarrowed(tx, page, contains, most)), interval: before };
+        const listed = await this.#words.find(tx, before);
+        const searchedBy = listed === null ? 'scan' : listed.isWhole ? 'words' : 'mixed';
+        const part = { interval: before, searchedBy } as const;
+        if (listed?.intervals.length === 0)
+          return { rows: NO_ROWS, looked: 0, last: null, isWhole: true, ...part };
+        const whole = this.#page(before, limit, retention);
+        const page = listed === null ? whole : this.#pageOf(whole, listed.intervals, limit);
+        if (contains.length > 0) return { ...(await this.#readNarrowed(tx, page, contains, most)), ...part };
         const copied = await copyRows(tx, this.#withPayloads(page), { most, buffer });
-        return { ...copied, looked: copied.rows.length, last: copied.rows.last, interval: before };
+        return { ...copied, looked: copied.rows.length, last: copied.rows.last, ...part };
       });
     } catch (error) {
       if (errorCode(error) !== SQLSTATE.queryCanceled || limit === 1) throw error;
@@ -312,6 +328,21 @@ export class EventScan {
        WHERE app_id = ${appId} AND created_at >= ${timeLiteral(from)} AND created_at < ${timeLiteral(until)} ${after}
          AND ${retention.readableText()}
        ORDER BY created_at ${inOrder}, id ${inOrder} LIMIT ${rows}`;
+  }
+
+  /**
+   * The rows of a page that are in some intervals. These are gone through in order, and what is found of each is in order, so that no more
+   * rows are read than the page may have.
+   */
+  #pageOf(page: string, intervals: readonly Interval[], rows: number): string {
+    const inOrder = this.#request.order === 'asc' ? intervals : intervals.toReversed();
+    const [starts, ends] = (['from', 'until'] as const).map((end) =>
+      inOrder.map((one) => new Date(one[end]).toISOString()).join(),
+    );
+    const within = page.replace('WHERE', 'WHERE created_at >= part.start AND created_at < part.finish AND');
+    return `
+      SELECT found.* FROM unnest('{${starts}}'::timestamptz[], '{${ends}}'::timestamptz[]) AS part (start, finish)
+       CROSS JOIN LATERAL (${within}) AS found LIMIT ${rows}`;
   }
 
   #withPayloads(page: string): string {

@@ -60,7 +60,7 @@ const AT_END = { looked: 0, position: null, searchedBy: null };
 
 /** @param filter null: every event */
 export function openSearch(sql: Sql, request: ScanRequest, filter: RowFilter | null): EventSearch {
-  const scan = new EventScan(sql, request);
+  const scan = new EventScan(sql, request, filter?.words);
   let narrows = filter !== null;
   const read = async (mostRows: number): Promise<ScanStep | null> => {
     const limits = { rows: mostRows, bytes: STEP_BYTES };
@@ -69,10 +69,10 @@ export function openSearch(sql: Sql, request: ScanRequest, filter: RowFilter | n
       narrows = false;
     return step;
   };
-  const progress = ({ looked }: ScanStep): SearchProgress => ({
+  const progress = ({ looked, searchedBy }: ScanStep): SearchProgress => ({
     looked,
     position: scan.isAtEnd ? null : scan.position,
-    searchedBy: filter === null ? null : 'scan',
+    searchedBy: filter === null ? null : searchedBy,
   });
   return {
     step: async (mostRows) => {

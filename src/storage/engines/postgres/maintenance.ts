@@ -24,6 +24,7 @@ import {
   type Step,
 } from '../../maintenance/steps.ts';
 import { hasNoOlderSnapshot, moveBoundary, utcDay } from '../../retention.ts';
+import { WordUpkeep } from '../../words/upkeep.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal, removeExpired } from './app-removal.ts';
 import { Rewriting } from './rewriting.ts';
@@ -576,6 +577,7 @@ export const postgresMaintenance: StorageEngine['maintenance'] = (
   const folding = new Folding(countDeltas(sql), now, () => hasConsumers(sql));
   const deadDeltas = new DeadRows(sql, slow, ['count_deltas', 'grouped_deltas'], VACUUM_AFTER_DELTAS);
   const rewriting = new Rewriting(sql, now);
+  const words = new WordUpkeep(sql, now, slow);
   const options = { sql, settings, now, judged };
   const partitions = partitionSteps(options, ONE_SERVER);
   return maintenanceTasks(options, {
@@ -595,6 +597,8 @@ export const postgresMaintenance: StorageEngine['maintenance'] = (
     ],
     last: [
       ...partitions.last,
+      { name: 'words', every: 'second', run: () => words.everySecond() },
+      { name: 'words', every: 'ten minutes', run: () => words.everyTenMinutes() },
       { name: 'mostly dead partitions', every: 'ten minutes', run: () => rewriting.rewriteSome() },
     ],
   });

@@ -1,0 +1,141 @@
+/** Where the events of an app may be that have some words: in slices that lists name, and where nothing is listed yet. */
+import type { Interval } from '../counts/intervals.ts';
+import type { Snapshot } from '../counts/stale.ts';
+import type { WordTest } from '../fields/row-filter.ts';
+import { MOST_SLICES, slicesIn } from './lists.ts';
+
+/** Words that are looked up: each takes a row of each segment. */
+const MOST_WORDS = 16;
+
+export interface Listed {
+  /** In order of time, apart from each other. */
+  readonly intervals: readonly Interval[];
+  /** Whether lists name all of it. */
+  readonly isWhole: boolean;
+}
+
+interface ListRow {
+  readonly segment: number;
+  readonly hash: number;
+  readonly list: Uint8Array;
+  readonly partBits: number;
+  readonly rice: number;
+}
+
+/** Looks words up for the steps of a search, each in its own snapshot. A segment never changes: what it says is remembered. */
+export class WordLookup {
+  readonly #tests: readonly WordTest[];
+  readonly #appId: number;
+  /** Intervals of the slices that may have the words, by the id of a segment. */
+  readonly #known = new Map<number, readonly Interval[]>();
+  /** Null until it is known whether the engine has lists. */
+  #hasLists: boolean | null = null;
+
+  constructor(appId: number, tests: readonly WordTest[]) {
+    this.#appId = appId;
+    const words = new Set<number>();
+    this.#tests = tests.filter((test) => {
+      const all = new Set([...words, ...test.flat()]);
+      if (all.size > MOST_WORDS) return false;
+      for (const word of test.flat()) words.add(word);
+      return true;
+    });
+  }
+
+  /** @returns null where lists say nothing: all of the interval is to be read */
+  async find(tx: Snapshot, { from, until }: Interval): Promise<Listed | null> {
+    if (this.#tests.length === 0) return null;
+    if (this.#hasLists === null) {
+      const [engine] = await tx<{ has: boolean }[]>`SELECT to_regclass('word_states') IS NOT NULL AS has`;
+      this.#hasLists = engine?.has === true;
+    }
+    if (!this.#hasLists) return null;
+    const [start, end] = [new Date(from), new Date(until)];
+    const [state] = await tx<{ segments: number[]; froms: number[]; untils: number[] }[]>`
+      WITH unlisted AS MATERIALIZED (
+        SELECT start, finish FROM unlisted_minutes WHERE app_id = ${this.#appId} AND start < ${end} AND finish > ${start}
+         UNION
+        SELECT bucket, bucket + interval '1 minute' FROM pending_deltas
+         WHERE app_id = ${this.#appId} AND bucket < ${end} AND bucket > ${start}::timestamptz - interval '1 minute'
+         ORDER BY start)
+      SELECT ARRAY(SELECT id::float8 FROM word_segments
+                    WHERE app_id = ${this.#appId} AND start < ${end} AND finish > ${start}) AS segments,
+             ARRAY(SELECT (extract(epoch FROM start) * 1000)::float8 FROM unlisted) AS froms,
+             ARRAY(SELECT (extract(epoch FROM finish) * 1000)::float8 FROM unlisted) AS untils
+        FROM word_states WHERE app_id = ${this.#appId} AND begun_at IS NOT NULL`;
+    if (state === undefined) return null;
+    const { segments, froms, untils } = state;
+    await this.#learn(tx, segments);
+    const unlisted = froms.map((at, index) => ({ from: at, until: untils[index] ?? at }));
+    const intervals = [...unlisted, ...segments.flatMap((id) => this.#known.get(id) ?? [])]
+      .map((one) => ({ from: Math.max(from, one.from), until: Math.min(until, one.until) }))
+      .filter((one) => one.from < one.until);
+    return { intervals: joined(intervals), isWhole: unlisted.length === 0 };
+  }
+
+  /** Reads what segments say of the words. */
+  async #learn(tx: Snapshot, ids: readonly number[]): Promise<void> {
+    const unknown = ids.filter((id) => !this.#known.has(id));
+    if (unknown.length === 0) return;
+    const hashes = [...new Set(this.#tests.flat(2))];
+    const rows = await tx<ListRow[]>`
+      SELECT segment.id::float8 AS segment, hash, list, part_bits AS "partBits", rice
+        FROM word_segments AS segment CROSS JOIN unnest(${hashes}::integer[]) AS wanted (hash)
+        JOIN word_lists ON word_lists.segment = segment.id AND part = hash >> (22 - part_bits)
+       WHERE segment.id = ANY(${unknown}::bigint[])`;
+    const slices = new Map<string, readonly number[]>();
+    for (const { segment, hash, list, ...code } of rows)
+      slices.set(`${segment} ${hash}`, slicesIn(list, hash, code));
+    const found = new Map<number, readonly boolean[]>();
+    for (const id of unknown) {
+      const named = this.#slicesOf((hash) => slices.get(`${id} ${hash}`) ?? []);
+      if (named.includes(true)) found.set(id, named);
+      else this.#known.set(id, []);
+    }
+    const times = await tx<{ id: number; start: number; times: Buffer }[]>`
+      SELECT id::float8, (extract(epoch FROM start) * 1000)::float8 AS start, times
+        FROM word_segments WHERE id = ANY(${[...found.keys()]}::bigint[])`;
+    for (const { id, start, times: bytes } of times) {
+      const view = Buffer.from(bytes);
+      const intervals: Interval[] = [];
+      for (let slice = 0; slice * 8 < view.length; slice += 1)
+        if (found.get(id)?.[slice] === true)
+          intervals.push({
+            from: start + view.readUInt32BE(slice * 8),
+            until: start + view.readUInt32BE(slice * 8 + 4) + 1,
+          });
+      this.#known.set(id, intervals);
+    }
+  }
+
+  /** Which slices may pass all tests. */
+  #slicesOf(slicesWith: (hash: number) => readonly number[]): boolean[] {
+    const all = new Array<boolean>(MOST_SLICES).fill(true);
+    for (const test of this.#tests) {
+      const passing = new Array<boolean>(MOST_SLICES).fill(false);
+      for (const words of test) {
+        const counts = new Uint8Array(MOST_SLICES);
+        for (const hash of words)
+          for (const slice of slicesWith(hash)) counts[slice] = (counts[slice] ?? 0) + 1;
+        counts.forEach((count, slice) => {
+          if (count === words.length) passing[slice] = true;
+        });
+      }
+      passing.forEach((passes, slice) => {
+        if (!passes) all[slice] = false;
+      });
+    }
+    return all;
+  }
+}
+
+/** Intervals that are up to so many milliseconds apart become one. */
+export function joined(intervals: readonly Interval[], apartMs = 0): Interval[] {
+  const apart: { from: number; until: number }[] = [];
+  for (const { from, until } of intervals.toSorted((a, b) => a.from - b.from)) {
+    const last = apart.at(-1);
+    if (last !== undefined && from <= last.until + apartMs) last.until = Math.max(last.until, until);
+    else apart.push({ from, until });
+  }
+  return apart;
+}

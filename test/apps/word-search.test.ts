@@ -1,0 +1,33 @@
+/** Whether an app keeps lists of words: on the page, on the command line, and in the audit log. */
+import { expect, test } from 'vitest';
+import { tidemark } from '../support/command-line.ts';
+import { newOwnApp, newPerson } from '../support/person.ts';
+import { sharedService, until } from '../support/service.ts';
+
+test('an owner turns lists on, maintenance makes them, and a command removes them', async () => {
+  const service = await sharedService();
+  const owner = await newPerson(service);
+  const { path, appId } = await newOwnApp(owner);
+  const { sql, database } = service;
+  const begun = async (): Promise<boolean> => {
+    const rows = await sql`
+      SELECT FROM word_states JOIN apps ON apps.id = app_id WHERE public_id = ${appId} AND begun_at IS NOT NULL`;
+    return rows.length > 0;
+  };
+  expect((await owner.get(`${path}/search`)).data).toEqual({
+    ...{ appId, isOn: false, listedEvents: 0, isComplete: false },
+  });
+  const turned = await owner.put(`${path}/search`, { isOn: true });
+  expect(turned.data).toMatchObject({ isOn: true });
+  await until(begun, 'the lists have begun');
+  expect((await owner.get(`${path}/search`)).data).toMatchObject({ isOn: true, isComplete: true });
+  const run = (...options: string[]) =>
+    tidemark(['app', 'search', '--app', appId, ...options], { DATABASE_URL: database.url });
+  expect((await run()).stdout).toMatch(/Lists of words +on\n/);
+  expect((await run('--on', '--off')).code).toBe(2);
+  expect(JSON.parse((await run('--off', '--json')).stdout)).toMatchObject({ appId, isOn: false });
+  await until(async () => !(await begun()), 'the lists are gone');
+  const { text } = await owner.get(`${path}/audit`);
+  expect(text).toContain('turned lists of words on');
+  expect(text).toContain('turned lists of words off');
+});

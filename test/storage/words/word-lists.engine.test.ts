@@ -1,0 +1,300 @@
+/** Searches by lists of words find what a scan finds, whatever is written, erased, listed and killed meanwhile. */
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { wordsOf } from '../../../src/json/words.ts';
+import { parseFilters, payloadFilter, type SearchedTexts } from '../../../src/read/filter/payload-filter.ts';
+import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../../src/storage/counts/levels.ts';
+import { connect, type Sql } from '../../../src/storage/database/connect.ts';
+import { type EventReader, openStorage, type Storage } from '../../../src/storage/storage.ts';
+import { partOf, slicesIn } from '../../../src/storage/words/lists.ts';
+import { WordUpkeep } from '../../../src/storage/words/upkeep.ts';
+import { availableEngines } from '../../support/database.ts';
+import { type FieldDatabase, type FieldEvent, fieldDatabase } from '../../support/field-database.ts';
+import { seededRandom } from '../../support/field-oracle.ts';
+import { sized } from '../../support/fuzz.ts';
+import { heldLock } from '../../support/held-lock.ts';
+import { until } from '../../support/service.ts';
+
+const NOW = Math.floor(Date.now() / DAY_MS) * DAY_MS + 12 * HOUR_MS;
+const SEGMENT = 150;
+const TAGS = 12;
+const ROUNDS = sized(30, 600);
+
+interface Known extends FieldEvent {
+  readonly number: number;
+  state: 'written' | 'stored' | 'erasing' | 'erased';
+}
+
+/** Lists are kept on PostgreSQL alone. */
+const ENGINES = availableEngines().filter((engine) => engine.startsWith('postgres'));
+
+describe.runIf(ENGINES.length > 0).each(ENGINES)('with %s', (engine) => {
+  let fields: FieldDatabase;
+  let storage: Storage;
+  let reader: EventReader;
+  let upkeep: WordUpkeep;
+  const random = seededRandom(20_261_129);
+  const known: Known[] = [];
+
+  beforeAll(async () => {
+    fields = await fieldDatabase(engine, { now: NOW, from: NOW - 6 * DAY_MS, until: NOW + DAY_MS });
+    storage = await openStorage(fields.sql);
+    reader = storage.reader(fields.sql);
+    upkeep = new WordUpkeep(fields.alone, () => fields.clock.now, fields.sql, SEGMENT);
+    await write(400);
+    await fields.sql`UPDATE apps SET word_search = true WHERE id = 1`;
+  });
+  afterAll(() => fields.close());
+
+  function made(number: number): Known {
+    const at = number % 3 === 0 ? NOW - random(20 * MINUTE_MS) : NOW - random(4 * DAY_MS);
+    const escaped = number % 5 === 0 ? '"\\u006eote":"caf\\u00e9 \\"x\\""' : '"note":"café"';
+    const payload = `{"order":"order-${number}","tag":"t${number % TAGS}","n":${number % 2 === 0 ? number : `${number}.0`},${escaped}}`;
+    return { id: fields.newId(at), at, typeId: 1 + (number % 2), payload, number, state: 'written' };
+  }
+
+  async function write(count: number): Promise<void> {
+    const some = Array.from({ length: count }, (_, index) => made(known.length + index));
+    known.push(...some);
+    await fields.write(some);
+    for (const one of some) one.state = 'stored';
+  }
+
+  /** @param isStored whether an event must be found, which may have been erased meanwhile */
+  async function search(
+    texts: SearchedTexts & { filter?: string },
+    has: (event: Known) => boolean,
+  ): Promise<{ looked: number; searchedBy: unknown[] }> {
+    const conditions = texts.filter === undefined ? [] : parseFilters([texts.filter]);
+    const filter = typeof conditions === 'string' ? null : payloadFilter(conditions, texts);
+    const order = random(2) === 0 ? 'asc' : 'desc';
+    const wanted = known.filter((event) => event.state === 'stored' && has(event));
+    const opened = reader.search(
+      { appId: 1, typeIds: null, from: null, until: null, order, after: null },
+      filter,
+    );
+    const found: string[] = [];
+    const searchedBy: unknown[] = [];
+    let looked = 0;
+    for (let isOver = false; !isOver; ) {
+      const step = await opened.step(1 + random(2) * 40 + random(200));
+      found.push(...step.events.map(({ id }) => id));
+      if (step.searchedBy !== null) searchedBy.push(step.searchedBy);
+      looked += step.looked;
+      isOver = step.position === null;
+    }
+    const ids = new Set(found);
+    expect(ids.size).toBe(found.length);
+    const missing = wanted.filter((event) => event.state === 'stored' && !ids.has(event.id));
+    expect(missing.map(({ number }) => number)).toEqual([]);
+    const all = new Map(known.map((event) => [event.id, event]));
+    for (const id of found) {
+      const event = all.get(id);
+      expect(event !== undefined && has(event)).toBe(true);
+    }
+    return { looked, searchedBy };
+  }
+
+  async function searchSome(): Promise<void> {
+    // Often one of those that are just written.
+    const number = random(2) === 0 ? known.length - 1 - random(40) : random(known.length + 20);
+    const tag = random(TAGS);
+    await search({ word: `order-${number}` }, (event) => event.number === number);
+    await search({ word: `t${tag}` }, (event) => event.number % TAGS === tag);
+    await search({ q: `"order-${number}"` }, (event) => event.number === number);
+    await search({ filter: `n==${number}` }, (event) => event.number === number);
+    await search({ filter: `tag:t${tag}`, word: 'café' }, (event) => event.number % TAGS === tag);
+  }
+
+  /** Each event has a tag. */
+  async function searchAll(): Promise<void> {
+    for (let tag = 0; tag < TAGS; tag += 1)
+      await search({ word: `t${tag}` }, (event) => event.number % TAGS === tag);
+  }
+
+  async function erase(sql: Sql, erasureId: number, events: readonly Known[]): Promise<void> {
+    const some = events.toSorted((a, b) => a.at - b.at);
+    for (const event of some) event.state = 'erasing';
+    await storage.erase(sql, { appId: 1, erasureId, events: some, payloads: null });
+    for (const event of some) event.state = 'erased';
+  }
+
+  const notes = async (): Promise<number> => {
+    const [row] = await fields.sql<
+      { count: number }[]
+    >`SELECT count(*)::integer AS count FROM unlisted_minutes`;
+    return row?.count ?? 0;
+  };
+
+  test('an app without lists is scanned; with them few rows are looked at once all is listed', async () => {
+    const scanned = await search({ word: 'order-7' }, ({ number }) => number === 7);
+    expect(scanned.looked).toBe(known.length);
+    expect(new Set(scanned.searchedBy)).toEqual(new Set(['scan']));
+    await fields.settle();
+    for (let rounds = 0; rounds < 8; rounds += 1) await upkeep.everySecond();
+    const listed = await search({ word: 'order-7' }, ({ number }) => number === 7);
+    expect(listed.searchedBy).toContain('words');
+    expect(listed.looked).toBeLessThan(known.length * 0.8);
+    // What is new is noted, and looked at.
+    await write(30);
+    await searchSome();
+    await fields.settle();
+    await searchSome();
+    expect(await notes()).toBeGreaterThan(0);
+  });
+
+  test('a builder takes away the notes that it has seen alone', async () => {
+    const storeAt = async (at: number): Promise<Known> => {
+      const event = { ...made(known.length), at };
+      known.push(Object.assign(event, { id: fields.newId(at) }));
+      await fields.write([event]);
+      event.state = 'stored';
+      await fields.settle();
+      return event;
+    };
+    const listAll = async (): Promise<void> => {
+      await upkeep.everyTenMinutes();
+      for (let seconds = 0; seconds < 12; seconds += 1) await upkeep.everySecond();
+    };
+    await fields.settle();
+    await listAll();
+    const day = Math.floor(NOW / DAY_MS) * DAY_MS - 2 * DAY_MS;
+    await storeAt(day + 5 * HOUR_MS);
+    await upkeep.everyTenMinutes();
+    // The builder has read its rows, and waits before it takes notes away.
+    const lock = await heldLock(fields.sql, 'word_lists', 'ACCESS EXCLUSIVE');
+    const building = upkeep.everySecond();
+    await until(async () => {
+      const waiting = await fields.sql`
+        SELECT FROM pg_stat_activity WHERE application_name = 'test upkeep' AND wait_event_type = 'Lock'`;
+      return waiting.length > 0;
+    }, 'the builder waits');
+    const late = await storeAt(day + 5 * HOUR_MS + 1);
+    await lock.release();
+    await building;
+    await search({ word: `order-${late.number}` }, ({ number }) => number === late.number);
+  });
+
+  test('nothing is missed while writers, folds, builders and erasures go on and are killed', async () => {
+    const pools = await Promise.all(
+      [1, 2].map(async () => connect(fields.sql.pool.database, { connections: 1, name: 'test words' })),
+    );
+    const [own, eraser] = pools;
+    if (own === undefined || eraser === undefined) throw new Error('no pools');
+    const other = new WordUpkeep(own, () => fields.clock.now, fields.sql, SEGMENT);
+    let isOver = false;
+    // One that fails ends the others.
+    const ending = async (work: () => Promise<unknown>): Promise<void> => {
+      try {
+        await work();
+      } finally {
+        isOver = true;
+      }
+    };
+    const whileOthers = (work: (round: number) => Promise<unknown>): Promise<void> =>
+      ending(async () => {
+        for (let round = 0; !isOver; round += 1) await work(round);
+      });
+    const build = (by: WordUpkeep) => async (round: number) => {
+      // A session that is killed in the middle has done nothing.
+      await (round % 7 === 3 ? by.everyTenMinutes() : by.everySecond()).catch(() => undefined);
+    };
+    const kill = () => fields.sql`
+      SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+       WHERE application_name IN ('test words', 'test upkeep') AND query LIKE '%word_%' AND pid <> pg_backend_pid()`;
+    let erasures = 0;
+    await Promise.all([
+      ending(async () => {
+        for (let round = 0; round < ROUNDS && !isOver; round += 1) {
+          await write(1 + random(40));
+          await searchSome();
+          if (round % 10 === 5) await kill();
+        }
+      }),
+      whileOthers(() => fields.settle()),
+      whileOthers(build(upkeep)),
+      whileOthers(build(other)),
+      whileOthers(searchSome),
+      whileOthers(async () => {
+        const some = known.filter(({ state }) => state === 'stored');
+        const chosen = some.filter((_, index) => index % 97 === erasures % 97).slice(0, 4);
+        erasures += 1;
+        await erase(eraser, erasures, chosen).catch(async () => {
+          for (const event of chosen) event.state = 'erasing';
+        });
+        await searchSome();
+      }),
+    ]);
+    for (const pool of pools) await pool.end();
+    await searchAll();
+  });
+
+  test('no hash of an erased word is left, and what is listed is exact', async () => {
+    await fields.settle();
+    for (let rounds = 0; rounds < 3; rounds += 1) {
+      await upkeep.everyTenMinutes();
+      for (let seconds = 0; seconds < 12; seconds += 1) await upkeep.everySecond();
+    }
+    await searchAll();
+    for (let searches = 0; searches < 20; searches += 1) await searchSome();
+    const lists = await fields.sql<{ part: number; list: Uint8Array; partBits: number; rice: number }[]>`
+      SELECT part, list, part_bits AS "partBits", rice FROM word_lists JOIN word_segments ON id = segment`;
+    expect(lists.length).toBeGreaterThan(0);
+    const isListed = (word: string): boolean => {
+      const [hash = 0] = wordsOf(word).slice(-1);
+      return lists.some((row) => partOf(hash, row) === row.part && slicesIn(row.list, hash, row).length > 0);
+    };
+    const gone = known.filter(({ state }) => state === 'erased');
+    const left = gone.filter(({ number }) => isListed(`order-${number}`) && isListed(`${number}`));
+    expect(left.length).toBeLessThanOrEqual(gone.length * 0.05);
+    const [longest] = await fields.sql<{ days: number }[]>`
+      SELECT count(*)::integer AS days FROM unlisted_minutes WHERE start < ${new Date(NOW - DAY_MS)}`;
+    expect(longest?.days).toBe(0);
+  });
+
+  test('a day that leaves for the archive loses its lists, and is noted when it is back', async () => {
+    const day = Math.floor(NOW / DAY_MS) * DAY_MS - DAY_MS;
+    const listed = async (): Promise<{ segments: number; notes: number } | undefined> => {
+      const [row] = await fields.sql<{ segments: number; notes: number }[]>`
+        SELECT (SELECT count(*)::integer FROM word_segments
+                 WHERE app_id = 1 AND start >= ${new Date(day)} AND start < ${new Date(day + DAY_MS)}) AS segments,
+               (SELECT count(*)::integer FROM unlisted_minutes
+                 WHERE app_id = 1 AND start = ${new Date(day)} AND finish = ${new Date(day + DAY_MS)}) AS notes`;
+      return row;
+    };
+    expect((await listed())?.segments).toBeGreaterThan(0);
+    await fields.sql`
+      INSERT INTO archived_parts (app_id, day, part, key, events, bytes, groups, footer)
+      VALUES (1, ${new Date(day).toISOString().slice(0, 10)}::text::date, 0, 'key', 0, 0, '[]', '')`;
+    expect(await listed()).toEqual({ segments: 0, notes: 1 });
+    // Nothing is listed of a day whose rows are elsewhere.
+    await upkeep.everyTenMinutes();
+    for (let seconds = 0; seconds < 5; seconds += 1) await upkeep.everySecond();
+    expect(await listed()).toEqual({ segments: 0, notes: 1 });
+    await fields.sql`DELETE FROM archived_parts WHERE app_id = 1`;
+    await searchAll();
+    await upkeep.everyTenMinutes();
+    for (let seconds = 0; seconds < 12; seconds += 1) await upkeep.everySecond();
+    expect(await listed()).toMatchObject({ notes: 0 });
+    await searchAll();
+  });
+
+  test('retention and the end of lists take them away, and searches go on', async () => {
+    const boundary = Math.floor((NOW - DAY_MS) / DAY_MS) * DAY_MS;
+    await fields.sql`
+      INSERT INTO app_boundaries (app_id, type_id, readable_from, moved_at) VALUES (1, 0, ${new Date(boundary)}, now())`;
+    for (const event of known) if (event.at < boundary && event.state === 'stored') event.state = 'erasing';
+    await upkeep.everyTenMinutes();
+    const [old] = await fields.sql`SELECT FROM word_segments WHERE finish <= ${new Date(boundary)} LIMIT 1`;
+    expect(old).toBeUndefined();
+    await searchSome();
+    await fields.sql`UPDATE apps SET word_search = false WHERE id = 1`;
+    for (let rounds = 0; rounds < 20; rounds += 1) {
+      await upkeep.everySecond();
+      await searchSome();
+    }
+    const [left] = await fields.sql<{ rows: number }[]>`
+      SELECT ((SELECT count(*) FROM word_segments) + (SELECT count(*) FROM word_lists) + (SELECT count(*) FROM word_states)
+              + (SELECT count(*) FROM unlisted_minutes))::integer AS rows`;
+    expect(left?.rows).toBe(0);
+  });
+});
