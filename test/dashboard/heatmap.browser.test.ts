@@ -200,6 +200,22 @@ describe.skipIf(withoutBrowser !== '')('a chart of a distribution', () => {
     expect(watched.complaints).toEqual([]);
   });
 
+  test('has a table whose times stay in sight on a phone', async () => {
+    const { page: phone, complaints } = await visit(browser, service, owner, {
+      viewport: { width: 390, height: 844 },
+    });
+    await phone.goto(`/apps/${appId}?from=${from}&to=${to}&tz=UTC&of=latency&stat=histogram&table=1`);
+    const region = phone.locator('.chart-table .scroll');
+    const time = region.locator('tbody th').first();
+    await time.waitFor();
+    await region.evaluate((element) => element.scrollTo({ left: 600 }));
+    const [box, frame] = [await time.boundingBox(), await region.boundingBox()];
+    expect(box?.x).toBeCloseTo(frame?.x ?? -1, 0);
+    expect(box?.width).toBeLessThan((frame?.width ?? 0) / 2);
+    expect(complaints).toEqual([]);
+    await phone.close();
+  });
+
   test('is read, selected and asked about by keyboard', async () => {
     await open('&of=latency&stat=histogram&width=1h');
     const plot = page.locator('.plot');
