@@ -38,11 +38,13 @@ export function addServeCommand(program: Command): void {
 }
 
 async function holdUntilSignal(): Promise<void> {
+  // A pending promise alone does not keep the process alive.
+  const alive = setInterval(() => undefined, 60_000);
+  const stopped = new Promise<string>((resolve) => onStopSignal(resolve));
+  // Whoever reads this may send the signal at once.
   process.stderr.write(
     'tidemark: a restart does not help; waiting for SIGTERM. Fix the cause, then start again.\n',
   );
-  // A pending promise alone does not keep the process alive.
-  const alive = setInterval(() => undefined, 60_000);
-  await new Promise<string>((resolve) => onStopSignal(resolve));
+  await stopped;
   clearInterval(alive);
 }
