@@ -1,5 +1,6 @@
 /** What the payloads of a sample have in common: the paths of each event type, with kinds and examples. */
 import type { SeenField } from '../../api-types/answers.ts';
+import { TimeSlice } from '../../base/time-slice.ts';
 import type { StoredEvent } from '../../storage/storage.ts';
 import { KINDS, type Kind, visitPaths } from './payload-paths.ts';
 
@@ -22,21 +23,16 @@ const MAX_PATHS = 1_000;
 const MAX_EXAMPLES = 3;
 /** Longer texts are no examples. */
 const MAX_EXAMPLE = 100;
-/** Characters that are read in one turn of the event loop: about a millisecond. */
-const SLICE = 131_072;
 
 /** @param events newest first */
 export async function catalogOf(events: readonly StoredEvent[]): Promise<Catalog> {
   const sampled = new Map<string, number>();
   for (const { typeId } of events) sampled.set(typeId, (sampled.get(typeId) ?? 0) + 1);
   const catalog = new Builder(sampled);
-  let characters = 0;
+  const slices = new TimeSlice();
   for (const event of events) {
     catalog.add(event);
-    characters += event.payload.length;
-    if (characters < SLICE) continue;
-    characters = 0;
-    await new Promise((resolve) => setImmediate(resolve));
+    if (slices.isOver) await slices.next();
   }
   return { fields: catalog.fields(), isTruncated: catalog.isTruncated };
 }

@@ -2,6 +2,7 @@
 
 import { isDeepStrictEqual } from 'node:util';
 import type { FieldValues } from '../../api-types/answers.ts';
+import { TimeSlice } from '../../base/time-slice.ts';
 import { Rejection } from '../../errors.ts';
 import { dataOf, json, objectOf } from '../../http/operation.ts';
 import { Invalid, Query, text, wholeNumber } from '../../http/query.ts';
@@ -32,8 +33,6 @@ const MAX_PAGE_VALUES = 100;
 const SAMPLE = { limit: 1_000, maxBytes: 4 * 1_048_576 } as const;
 /** Buckets of a series whose counts are added up. */
 const BUCKETS = 12;
-/** Characters that are read in one turn of the event loop: about a millisecond. */
-const SLICE = 131_072;
 
 export const VALUES = {
   path: '/fields/values',
@@ -225,14 +224,11 @@ export async function valuesOf(
   const counts = new Map<string, number>();
   // What counts find is of all types.
   const sample = events.filter(({ typeId }) => !exceptIds.has(typeId));
-  let characters = 0;
+  const slices = new TimeSlice();
   for (const { payload } of sample) {
     const value = reader.read(payload)[0] ?? null;
     if (value !== null && value !== MANY && value !== OTHER) counts.set(value, (counts.get(value) ?? 0) + 1);
-    characters += payload.length;
-    if (characters < SLICE) continue;
-    characters = 0;
-    await new Promise((resolve) => setImmediate(resolve));
+    if (slices.isOver) await slices.next();
   }
   const values = [...counts].toSorted(([, a], [, b]) => b - a).slice(0, limit);
   return {

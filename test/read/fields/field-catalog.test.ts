@@ -131,3 +131,23 @@ describe('a catalog', () => {
     expect((await catalogOf(types)).fields).toHaveLength(1_000);
   });
 });
+
+test('catalogs that are made at once take turns: others wait for a slice of one of them', async () => {
+  const member = (n: number): string => `"name ${n}":${n}`;
+  const payload = `{${Array.from({ length: 2_000 }, (_, n) => member(n)).join(',')}}`;
+  const events = eventsOf(Array.from({ length: 100 }, () => payload));
+  /** Turns of the event loop until so many catalogs are made. */
+  const turnsOf = async (catalogs: number): Promise<number> => {
+    let [turns, isOver] = [0, false];
+    const others = (): void => {
+      turns += 1;
+      if (!isOver) setImmediate(others);
+    };
+    setImmediate(others);
+    await Promise.all(Array.from({ length: catalogs }, () => catalogOf(events)));
+    isOver = true;
+    return turns;
+  };
+  await turnsOf(1);
+  expect(await turnsOf(10)).toBeGreaterThan(4 * (await turnsOf(1)));
+});
