@@ -17,7 +17,7 @@ import { until } from '../../support/service.ts';
 const NOW = Math.floor(Date.now() / DAY_MS) * DAY_MS + 12 * HOUR_MS;
 const SEGMENT = 150;
 const TAGS = 12;
-const ROUNDS = sized(30, 600);
+const ROUNDS = sized(15, 600);
 
 interface Known extends FieldEvent {
   readonly number: number;
