@@ -1,6 +1,10 @@
 /** Whether an app keeps lists of words: on the page, on the command line, and in the audit log. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { tidemark } from '../support/command-line.ts';
+import { testDatabase } from '../support/database.ts';
 import { newOwnApp, newPerson } from '../support/person.ts';
 import { sharedService, until } from '../support/service.ts';
 
@@ -21,6 +25,21 @@ test('an owner turns lists on, maintenance makes them, and a command removes the
   expect(turned.data).toMatchObject({ isOn: true });
   await until(begun, 'the lists have begun');
   expect((await owner.get(`${path}/search`)).data).toMatchObject({ isOn: true, isComplete: true });
+  const folder = await mkdtemp(join(tmpdir(), 'tidemark-words-'));
+  const other = await testDatabase('postgres18', { empty: true });
+  const file = join(folder, 'all.backup');
+  const saved = await tidemark(['backup', file], { DATABASE_URL: database.url, DATA_DIR: folder });
+  expect(saved.code, saved.stderr).toBe(0);
+  const restored = await tidemark(['restore', file], { DATABASE_URL: other.url, DATA_DIR: folder });
+  expect(restored.code, restored.stderr).toBe(0);
+  const [kept] = await other.sql<{ isOn: boolean; lists: number }[]>`
+    SELECT word_search AS "isOn",
+           ((SELECT count(*) FROM word_states) + (SELECT count(*) FROM unlisted_minutes))::integer AS lists
+      FROM apps WHERE public_id = ${appId}`;
+  // A restored app makes its lists again.
+  expect(kept).toEqual({ isOn: true, lists: 0 });
+  await other.drop();
+  await rm(folder, { recursive: true });
   const run = (...options: string[]) =>
     tidemark(['app', 'search', '--app', appId, ...options], { DATABASE_URL: database.url });
   expect((await run()).stdout).toMatch(/Lists of words +on\n/);
