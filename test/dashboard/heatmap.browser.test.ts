@@ -1,4 +1,6 @@
 /** How numbers are distributed over time: cells, boxes, boards and files, against SQL. */
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { text } from 'node:stream/consumers';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
@@ -12,6 +14,7 @@ import { startTestService, type TestService, until } from '../support/service.ts
 import { addPastEvents } from './past-events.ts';
 import { visit } from './visitor.ts';
 
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const HOUR_MS = 3_600_000;
 const HOURS = 48;
 const PER_HOUR = 40;
@@ -214,6 +217,20 @@ describe.skipIf(withoutBrowser !== '')('a chart of a distribution', () => {
     expect(box?.width).toBeLessThan((frame?.width ?? 0) / 2);
     expect(complaints).toEqual([]);
     await phone.close();
+  });
+
+  test('has no violations of accessibility, with a box and its table, in both themes', async () => {
+    for (const colorScheme of ['light', 'dark'] as const) {
+      await page.emulateMedia({ colorScheme });
+      await open(
+        `&of=latency&stat=histogram&width=12h&table=1&at=${before(SLOW[1])}~${before(SLOW[0])}&values=1000~`,
+      );
+      await page.locator('.chart-table').waitFor();
+      await page.evaluate(AXE);
+      const { violations } = await page.evaluate<{ violations: { id: string }[] }>('axe.run()');
+      expect(violations.map(({ id }) => id)).toEqual([]);
+    }
+    await page.emulateMedia({ colorScheme: 'light' });
   });
 
   test('is read, selected and asked about by keyboard', async () => {
