@@ -65,7 +65,8 @@ test('each call has a route, and its message keeps its text', async () => {
     body: { success: true, stored: 1, refused: 0, errors: [] },
   });
   const [row] = await service.sql<{ payload: string }[]>`
-    SELECT payload::text AS payload FROM events WHERE payload::text LIKE '%kept%'`;
+    SELECT payload::text AS payload FROM events JOIN apps ON apps.id = app_id
+     WHERE public_id = ${service.app.appId} AND payload::text LIKE '%kept%'`;
   expect(row?.payload).toBe('{"event":"kept", "n":1e400,"n":-0}');
   expect((await post('screen', { type: 'track', event: 'no track' })).status).toBe(200);
   await until(async () => (await stored('screen')).length > 0, 'the route decides on the call');
