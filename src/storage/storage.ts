@@ -125,7 +125,7 @@ export type { EventSearch, SearchStep } from './read/event-search.ts';
 export type { EventPage, Order, PageRequest, StoredEvent } from './read/page-request.ts';
 export type { Position } from './read/positions.ts';
 export { moveBoundariesOf, Retention, readBoundary, readRetention, readRules } from './retention.ts';
-export { readListed } from './words/progress.ts';
+export { readListed } from './words/lookup.ts';
 export type { EngineWrites } from './write/engine-writes.ts';
 
 /** What the storage of one database does, whatever its engine. Operations take the pool whose connections they use. */

@@ -199,8 +199,10 @@ export class EventScan {
         const part = { interval: before, searchedBy } as const;
         if (listed?.intervals.length === 0)
           return { rows: NO_ROWS, looked: 0, last: null, isWhole: true, ...part };
-        const whole = this.#page(before, limit, retention);
-        const page = listed === null ? whole : this.#pageOf(whole, listed.intervals, limit);
+        const page =
+          listed === null
+            ? this.#page(before, limit, retention)
+            : this.#pageWithin(before, limit, retention, listed.intervals);
         if (contains.length > 0) return { ...(await this.#readNarrowed(tx, page, contains, most)), ...part };
         const copied = await copyRows(tx, this.#withPayloads(page), { most, buffer });
         return { ...copied, looked: copied.rows.length, last: copied.rows.last, ...part };
@@ -250,10 +252,14 @@ export class EventScan {
     const within = isAscending
       ? { ...interval, until: Math.min(interval.until, group.lastAt + 1) }
       : { ...interval, from: Math.max(interval.from, group.at) };
-    const local = await copyRows(tx, this.#withPayloads(this.#page(within, limit, retention, end)), {
-      most,
-      buffer: new RowBuffer(),
-    });
+    const local = await copyRows(
+      tx,
+      this.#withPayloads(this.#page(within, limit, retention, { upTo: end })),
+      {
+        most,
+        buffer: new RowBuffer(),
+      },
+    );
     // After its last row there may be more, which come before others of the group.
     const isCut = !local.isWhole || local.rows.length === limit;
     const buffer = this.#buffer;
@@ -315,7 +321,12 @@ export class EventScan {
   }
 
   /** Rows of all types: of a rare one the statement would look at more rows than it returns. */
-  #page({ from, until }: Interval, rows: number, retention: Retention, upTo: Position | null = null): string {
+  #page(
+    { from, until }: Interval,
+    rows: number,
+    retention: Retention,
+    { upTo = null, within = '' }: { readonly upTo?: Position | null; readonly within?: string } = {},
+  ): string {
     const { appId, order } = this.#request;
     const [inOrder, beyond, before] = order === 'asc' ? ['', '>', '<='] : ['DESC', '<', '>='];
     const compared = (comparison: string, position: Position | null): string =>
@@ -326,7 +337,7 @@ export class EventScan {
     return `
       SELECT id, created_at, type_id, payload FROM events
        WHERE app_id = ${appId} AND created_at >= ${timeLiteral(from)} AND created_at < ${timeLiteral(until)} ${after}
-         AND ${retention.readableText()}
+         AND ${retention.readableText()} ${within}
        ORDER BY created_at ${inOrder}, id ${inOrder} LIMIT ${rows}`;
   }
 
@@ -334,15 +345,20 @@ export class EventScan {
    * The rows of a page that are in some intervals. These are gone through in order, and what is found of each is in order, so that no more
    * rows are read than the page may have.
    */
-  #pageOf(page: string, intervals: readonly Interval[], rows: number): string {
+  #pageWithin(
+    interval: Interval,
+    rows: number,
+    retention: Retention,
+    intervals: readonly Interval[],
+  ): string {
     const inOrder = this.#request.order === 'asc' ? intervals : intervals.toReversed();
     const [starts, ends] = (['from', 'until'] as const).map((end) =>
       inOrder.map((one) => new Date(one[end]).toISOString()).join(),
     );
-    const within = page.replace('WHERE', 'WHERE created_at >= part.start AND created_at < part.finish AND');
+    const within = 'AND created_at >= part.start AND created_at < part.finish';
     return `
       SELECT found.* FROM unnest('{${starts}}'::timestamptz[], '{${ends}}'::timestamptz[]) AS part (start, finish)
-       CROSS JOIN LATERAL (${within}) AS found LIMIT ${rows}`;
+       CROSS JOIN LATERAL (${this.#page(interval, rows, retention, { within })}) AS found LIMIT ${rows}`;
   }
 
   #withPayloads(page: string): string {

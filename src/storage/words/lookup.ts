@@ -1,6 +1,7 @@
 /** Where the events of an app may be that have some words: in slices that lists name, and where nothing is listed yet. */
 import type { Interval } from '../counts/intervals.ts';
 import type { Snapshot } from '../counts/stale.ts';
+import type { Sql } from '../database/connect.ts';
 import type { WordTest } from '../fields/row-filter.ts';
 import { MOST_SLICES, slicesIn } from './lists.ts';
 
@@ -138,4 +139,25 @@ export function joined(intervals: readonly Interval[], apartMs = 0): Interval[] 
     else apart.push({ from, until });
   }
   return apart;
+}
+
+/** How much of an app is listed. */
+export interface WordsListed {
+  /** Events that lists name; null where the engine keeps none. */
+  readonly listedEvents: number | null;
+  /** Whether only events of the present day, and late ones, are not listed. */
+  readonly isComplete: boolean;
+}
+
+/** @param appId internal id */
+export async function readListed(sql: Sql, appId: number): Promise<WordsListed> {
+  const [engine] = await sql<{ has: boolean }[]>`SELECT to_regclass('word_states') IS NOT NULL AS has`;
+  if (engine?.has !== true) return { listedEvents: null, isComplete: false };
+  const [listed] = await sql<WordsListed[]>`
+    SELECT coalesce((SELECT sum(events) FROM word_segments WHERE app_id = ${appId}), 0)::float8 AS "listedEvents",
+           EXISTS (SELECT FROM word_states WHERE app_id = ${appId} AND begun_at IS NOT NULL)
+             AND NOT EXISTS (SELECT FROM unlisted_minutes
+                              WHERE app_id = ${appId} AND finish - start = interval '1 day'
+                                AND start < date_bin('1 day', now(), 'epoch')) AS "isComplete"`;
+  return listed ?? { listedEvents: 0, isComplete: false };
 }

@@ -63,7 +63,9 @@ export class WordUpkeep {
 
   async everySecond(): Promise<void> {
     const until = this.#now() + BUILD_MS;
-    for (const state of await this.#states()) {
+    // In no order: where the time is over, the apps that are left have their turn another second.
+    for (const [index, state] of (await this.#states()).entries()) {
+      if (index > 0 && this.#now() >= until) break;
       const { appId } = state;
       if (!state.isWanted) await this.#end(appId);
       else if (!state.isNoted) await this.#note(appId);
