@@ -12,6 +12,7 @@ import { type FieldDatabase, type FieldEvent, fieldDatabase } from '../../suppor
 import { seededRandom } from '../../support/field-oracle.ts';
 import { sized } from '../../support/fuzz.ts';
 import { heldLock } from '../../support/held-lock.ts';
+import { patient } from '../../support/patience.ts';
 import { until } from '../../support/service.ts';
 
 const NOW = Math.floor(Date.now() / DAY_MS) * DAY_MS + 12 * HOUR_MS;
@@ -298,3 +299,33 @@ describe.runIf(ENGINES.length > 0).each(ENGINES)('with %s', (engine) => {
     expect(left?.rows).toBe(0);
   });
 });
+
+test.runIf(ENGINES.length > 0)(
+  'of many apps that ask for lists, a round takes as many as its time allows',
+  async () => {
+    const fields = await fieldDatabase(ENGINES[0] ?? 'postgres18', {
+      now: NOW,
+      from: NOW - DAY_MS,
+      until: NOW + DAY_MS,
+    });
+    try {
+      await fields.sql`UPDATE apps SET word_search = true`;
+      await fields.sql`INSERT INTO apps (public_id, name, word_search) SELECT 'app_of_words_' || n, 'App', true FROM generate_series(1, 3) n`;
+      const [apps] = await fields.sql<
+        { count: number }[]
+      >`SELECT count(*)::integer AS count FROM apps WHERE word_search`;
+      // Whatever is done takes a second.
+      const upkeep = new WordUpkeep(fields.alone, () => (fields.clock.now += 1_000), fields.sql, SEGMENT);
+      const noted = async (): Promise<number> => (await fields.sql`SELECT FROM word_states`).length;
+      await upkeep.everySecond();
+      expect(await noted()).toBe(1);
+      const rounds = async (): Promise<number> => {
+        await upkeep.everySecond();
+        return await noted();
+      };
+      await expect.poll(rounds, { timeout: patient(20_000) }).toBe(apps?.count);
+    } finally {
+      await fields.close();
+    }
+  },
+);
