@@ -39,11 +39,11 @@ export function useLive(
       source = new EventSource(`/api/apps/${appId}/live?after=${after}`);
       for (const kind of ['ready', 'reset', 'recount', 'events', 'stalled', 'end']) {
         source.addEventListener(kind, ({ data, lastEventId }: MessageEvent<string>) => {
-          after = lastEventId;
+          after = lastEventId || after;
           setLost(kind === 'stalled');
           if (kind === 'end') close();
           const isKnown = kind === 'stalled' || (kind === 'ready' && goesOn);
-          goesOn = false;
+          if (kind !== 'recount') goesOn = false;
           // If the session has ended, the next request is refused, and the page shows why.
           if (!isKnown) latest.current(kind === 'events' ? data : null);
         });

@@ -111,6 +111,7 @@ export type {
   Arrivals,
   FeedCursor,
   FeedSnapshot,
+  LiveCursor,
   MinuteCounts,
   NewCount,
   NewEvent,

@@ -11,6 +11,7 @@ import {
   encodeFeedCursor,
   type FeedCursor,
   type FeedSnapshot,
+  type LiveCursor,
   MAX_CURSOR_AGE_MS,
   type MinuteCounts,
   sumCounts,
@@ -20,7 +21,7 @@ import * as messages from './messages.ts';
 /** A client that watches the app. */
 export interface Watcher {
   /** Where to resume; `now`: from now on; `reset`: from now on, after a `reset` message. */
-  readonly from: FeedCursor | 'now' | 'reset';
+  readonly from: LiveCursor | 'now' | 'reset';
   readonly send: (message: Buffer) => void;
 }
 
@@ -57,8 +58,15 @@ interface Seen {
   readonly snapshot: string;
   /** Null if counting took too long: on TimescaleDB the last minutes are counted from rows. */
   readonly minutes: MinuteCounts | null;
-  /** The count of all events, when it was taken, and events since then; null if unknown. */
-  readonly total: { readonly at: number; readonly count: number; readonly since: number } | null;
+  /** The count of all events, when it was taken, and events that were told since then. */
+  readonly total: { readonly at: number; readonly count: number; readonly since: number };
+}
+
+/** The first message for a watcher. */
+interface First {
+  readonly what: Arrivals | 'too many' | 'now';
+  /** Whether counts have changed since its cursor by more than the events that it is told. */
+  readonly hasOlder: boolean;
 }
 
 interface Poll {
@@ -67,8 +75,8 @@ interface Poll {
   readonly arrivals: Arrivals | 'too many' | null;
   /** Whether counts have changed by more than the new events. */
   readonly hasOlder: boolean;
-  /** The first message for each of the joining watchers. */
-  readonly joined: ReadonlyMap<Watcher, Arrivals | 'too many' | 'now'>;
+  /** The joining watchers that are served by this poll. */
+  readonly joined: ReadonlyMap<Watcher, First>;
 }
 
 export class Follower {
@@ -162,7 +170,7 @@ export class Follower {
   #sendCursor(at: number): void {
     this.#cursorSentAt = at;
     if (this.#seen === null) return;
-    const cursor = messages.cursor(encodeFeedCursor(this.#seen.cursor));
+    const cursor = messages.cursor(idOf(this.#seen));
     for (const watcher of this.#watchers) watcher.send(cursor);
   }
 
@@ -180,7 +188,7 @@ export class Follower {
   #continue(): void {
     this.#isStalled = false;
     if (this.#seen === null) return;
-    for (const watcher of this.#watchers) watcher.send(messages.ready(encodeFeedCursor(this.#seen.cursor)));
+    for (const watcher of this.#watchers) watcher.send(messages.ready(idOf(this.#seen)));
   }
 
   async #read(
@@ -204,8 +212,10 @@ export class Follower {
         : before === null || minutes === null
           ? found
           : await snapshot.arrivals(seen.cursor, { before, now: minutes });
-    const { total, hasOlder } = await this.#recount(snapshot, at, seen, arrivals);
-    const joined = await this.#readMissed(snapshot, cursor, joining);
+    // Who goes on from a cursor is told by the total what was committed since then and dated further back.
+    const isResumed = joining.some(({ from }) => typeof from !== 'string');
+    const { total, hasOlder } = await this.#recount(snapshot, { at, seen, arrivals, isResumed });
+    const joined = await this.#readMissed(snapshot, { ...cursor, total: total.count }, joining);
     const kept = countingMs > MAX_COUNTING_MS ? null : minutes;
     return {
       seen: { cursor, snapshot: snapshot.text, minutes: kept, total },
@@ -218,61 +228,72 @@ export class Follower {
   /** Whether counts have changed for times of which no events are reported. Not checked in every poll. */
   async #recount(
     snapshot: FeedSnapshot,
-    at: number,
-    seen: Seen | null,
-    arrivals: Poll['arrivals'],
-  ): Promise<{ total: Seen['total']; hasOlder: boolean }> {
-    // If the number of new events is unknown, the next total cannot be compared.
-    if (seen !== null && arrivals === 'too many') return { total: null, hasOlder: false };
+    {
+      at,
+      seen,
+      arrivals,
+      isResumed,
+    }: Pick<Poll, 'arrivals'> & { at: number; seen: Seen | null; isResumed: boolean },
+  ): Promise<Pick<Poll, 'hasOlder'> & Pick<Seen, 'total'>> {
     const added = arrivals === null || arrivals === 'too many' ? 0 : sumCounts(arrivals.counts);
-    const before = seen?.total ?? null;
+    // If the number of new events is unknown, totals cannot be compared.
+    const before = arrivals === 'too many' ? null : (seen?.total ?? null);
     const since = (before?.since ?? 0) + added;
-    if (before !== null && Math.abs(at - before.at) < RECOUNT_EVERY_MS)
+    if (before !== null && !isResumed && Math.abs(at - before.at) < RECOUNT_EVERY_MS)
       return { total: { ...before, since }, hasOlder: false };
     const count = await snapshot.total();
-    return {
-      total: { at, count, since: 0 },
-      hasOlder: before !== null && count !== before.count + since,
-    };
+    return { total: { at, count, since: 0 }, hasOlder: before !== null && count !== before.count + since };
   }
 
   async #readMissed(
     snapshot: FeedSnapshot,
-    now: FeedCursor,
+    now: LiveCursor,
     joining: readonly Watcher[],
   ): Promise<Poll['joined']> {
-    const joined = new Map<Watcher, Arrivals | 'too many' | 'now'>();
+    const joined = new Map<Watcher, First>();
     // Watchers that were connected to the same process reconnect with the same cursor.
-    const known = new Map<string, Arrivals | 'too many'>();
+    const known = new Map<string, First>();
     for (const watcher of joining) {
       const { from } = watcher;
-      if (from === 'now') joined.set(watcher, 'now');
-      else if (from === 'reset') joined.set(watcher, 'too many');
+      if (from === 'now') joined.set(watcher, { what: 'now', hasOlder: false });
+      else if (from === 'reset') joined.set(watcher, { what: 'too many', hasOlder: false });
       else {
         const id = encodeFeedCursor(from);
         if (!known.has(id) && known.size === MAX_RESUMED) continue;
-        const missed = known.get(id) ?? (await missedSince(snapshot, from, now));
-        known.set(id, missed);
-        joined.set(watcher, missed);
+        const first = known.get(id) ?? (await firstSince(snapshot, from, now));
+        known.set(id, first);
+        joined.set(watcher, first);
       }
     }
     return joined;
   }
 
   #publish({ seen, arrivals, hasOlder, joined }: Poll): void {
-    const id = encodeFeedCursor(seen.cursor);
+    const id = idOf(seen);
     this.#seen = this.isWatched ? seen : null;
-    const updates = arrivals === null ? [] : [messageOf(arrivals, id)];
-    if (hasOlder) updates.push(messages.recount());
+    // An id says that everything before it was told: it comes last.
+    const updates = hasOlder ? [messages.recount()] : [];
+    if (arrivals !== null) updates.push(messageOf(arrivals, id));
     for (const message of updates) for (const watcher of this.#watchers) watcher.send(message);
     for (const [watcher, first] of joined) {
       // It may have left during the poll.
       if (!this.#joining.includes(watcher)) continue;
       this.#joining = this.#joining.filter((other) => other !== watcher);
       this.#watchers.add(watcher);
-      watcher.send(first === 'now' ? messages.ready(id) : messageOf(first, id));
+      if (first.hasOlder) watcher.send(messages.recount());
+      watcher.send(first.what === 'now' ? messages.ready(id) : messageOf(first.what, id));
     }
   }
+}
+
+async function firstSince(snapshot: FeedSnapshot, from: LiveCursor, now: LiveCursor): Promise<First> {
+  const what = await missedSince(snapshot, from, now);
+  return { what, hasOlder: what !== 'too many' && from.total + sumCounts(what.counts) !== now.total };
+}
+
+/** The id of the messages that tell all that was seen. */
+function idOf({ cursor, total }: Seen): string {
+  return encodeFeedCursor({ ...cursor, total: total.count + total.since });
 }
 
 async function missedSince(

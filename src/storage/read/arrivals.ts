@@ -285,6 +285,12 @@ export interface FeedCursor {
   readonly place: number;
 }
 
+/** Where a client stands: what is committed later is in no snapshot before it, whatever time it is dated. */
+export interface LiveCursor extends FeedCursor {
+  /** Count of all events of the app in the snapshot. */
+  readonly total: number;
+}
+
 /** Limit of the text: it is sent back in a header, and uWebSockets.js accepts 4 KiB of headers. */
 const MAX_LENGTH = 1_500;
 
@@ -298,25 +304,26 @@ export function feedCursorOf(snapshot: string, at: number, place = 0): FeedCurso
 }
 
 /** The cursor as the id of a message, from which any process can resume. */
-export function encodeFeedCursor({ at, xmax, running, place }: FeedCursor): string {
+export function encodeFeedCursor({ at, xmax, running, place, total }: LiveCursor): string {
   const distances = running.map((transaction) => (xmax - transaction).toString(36));
   const where = place === 0 ? '' : `.${place.toString(36)}`;
-  const text = `${at.toString(36)}.${xmax.toString(36)}.${distances.join('-')}${where}`;
+  const text = `${at.toString(36)}.${xmax.toString(36)}.${distances.join('-')}.${total.toString(36)}${where}`;
   return text.length > MAX_LENGTH ? TOO_LONG : text;
 }
 
 const CURSOR =
-  /^([0-9a-z]{1,9})\.([0-9a-z]{1,12})\.((?:[0-9a-z]{1,12}(?:-[0-9a-z]{1,12})*)?)(?:\.([0-9a-z]{1,10}))?$/;
+  /^([0-9a-z]{1,9})\.([0-9a-z]{1,12})\.((?:[0-9a-z]{1,12}(?:-[0-9a-z]{1,12})*)?)\.([0-9a-z]{1,10})(?:\.([0-9a-z]{1,10}))?$/;
 
 /** @returns null if the text is not a cursor */
-export function decodeFeedCursor(text: string): FeedCursor | null {
+export function decodeFeedCursor(text: string): LiveCursor | null {
   if (text.length > MAX_LENGTH) return null;
-  const [, at, xmaxText, distances, place = '0'] = CURSOR.exec(text) ?? [];
-  if (at === undefined || xmaxText === undefined || distances === undefined) return null;
+  const [, at, xmaxText, distances, total, place = '0'] = CURSOR.exec(text) ?? [];
+  if (at === undefined || xmaxText === undefined || distances === undefined || total === undefined) return null;
   const xmax = fromBase36(xmaxText);
   const running = distances === '' ? [] : distances.split('-').map((distance) => xmax - fromBase36(distance));
   if (running.some((transaction) => transaction < 0n)) return null;
-  return { at: Number.parseInt(at, 36), xmax, running, place: Number.parseInt(place, 36) };
+  const [time, count, where] = [at, total, place].map((text) => Number.parseInt(text, 36));
+  return { at: time ?? 0, xmax, running, place: where ?? 0, total: count ?? 0 };
 }
 
 /** Joins the cursors of several answers: what is told since then is all that one of them may lack. No cursor has it. */
@@ -327,13 +334,15 @@ const AND = ',';
  * @param texts cursors, joined by commas
  * @returns null if one of them is not a cursor, or if they are of different places
  */
-export function decodeFeedCursors(texts: string): FeedCursor | null {
+export function decodeFeedCursors(texts: string): LiveCursor | null {
   const cursors = texts.split(AND).map(decodeFeedCursor);
   return cursors.reduce((a, b) => {
     if (a === null || b === null || a.place !== b.place) return null;
     const xmax = a.xmax < b.xmax ? a.xmax : b.xmax;
     const running = [...new Set([...a.running, ...b.running])].filter((transaction) => transaction < xmax);
-    return { at: Math.min(a.at, b.at), xmax, running, place: a.place };
+    // Of two snapshots of one server the later one has all that the earlier one has.
+    const { total } = a.xmax < b.xmax || (a.xmax === b.xmax && a.running.length >= b.running.length) ? a : b;
+    return { at: Math.min(a.at, b.at), xmax, running, place: a.place, total };
   });
 }
 

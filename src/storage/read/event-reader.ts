@@ -35,7 +35,7 @@ import {
 import { isUnavailable, type Sql, type Transaction } from '../database/connect.ts';
 import type { FieldFilter, NotCounted } from '../fields/field-scope.ts';
 import type { RowFilter } from '../fields/row-filter.ts';
-import { encodeFeedCursor, type FeedSnapshot, feedCursorOf, readFeed, readSnapshotText } from './arrivals.ts';
+import { encodeFeedCursor, type FeedSnapshot, readFeed, readSnapshotText } from './arrivals.ts';
 import { type LineReader, openCountedLines, openLines } from './event-lines.ts';
 import { type EventListRequest, readEvent, readEventList, readFilteredList } from './event-list.ts';
 import { readEventPage } from './event-page.ts';
@@ -187,8 +187,9 @@ function readsOf(sql: Sql, routes: ReadRoutes) {
      */
     feedCursor: async (appId: number, when: number) => {
       const { sql: own, placeOf } = await routes.feedAt(appId);
-      if (placeOf === undefined) return encodeFeedCursor(feedCursorOf(await readSnapshotText(own), when));
-      return await readFeed(own, appId, async (feed) => encodeFeedCursor(feed.cursor(when)), placeOf);
+      const read = async (feed: FeedSnapshot) =>
+        encodeFeedCursor({ ...feed.cursor(when), total: await feed.total() });
+      return await readFeed(own, appId, read, placeOf);
     },
     /** Reads of the live feed, in one snapshot. */
     feed: async <T>(appId: number, read: (snapshot: FeedSnapshot) => Promise<T>) => {
