@@ -1,11 +1,12 @@
 /** The latest requests of apps that were refused although their token is valid: what was wrong, who sent it, and what it was. */
 
+import { grouped } from '../base/grouped.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../base/time-units.ts';
 import type { BodyBeginning } from '../http/request-body.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { FIRST_NAME } from './producers.ts';
 
-/** Requests that are shown of an app. */
+/** Requests that are shown of an app: of each producer, and of each code among its own, the latest. */
 const MAX_SHOWN = 20;
 const SHOWN_MS = 7 * DAY_MS;
 /** Requests that wait to be written, of all apps. */
@@ -45,19 +46,20 @@ export class WaitingRefusals {
       if (this.#limited.apps.has(appId)) return;
       this.#limited.apps.add(appId);
     }
-    if (own.length === MAX_SHOWN) own.shift();
-    else if (this.#count < MAX_WAITING) this.#count += 1;
-    else if (!this.#makeRoom(own.length)) return;
+    const isFull = own.length === MAX_SHOWN;
+    if (!isFull && this.#count === MAX_WAITING && !this.#makeRoom(own.length)) return;
+    if (!isFull && this.#count < MAX_WAITING) this.#count += 1;
     own.push(request);
+    if (isFull) giveUpOne(own);
     this.#byApp.set(appId, own);
   }
 
-  /** Gives up the oldest request of the app with the most. @param own requests of the app that needs room */
+  /** Gives up a request of the app with the most. @param own requests of the app that needs room */
   #makeRoom(own: number): boolean {
     let most: RefusedRequest[] = [];
     for (const requests of this.#byApp.values()) if (requests.length > most.length) most = requests;
     if (most.length <= own + 1) return false;
-    most.shift();
+    giveUpOne(most);
     return true;
   }
 
@@ -69,7 +71,18 @@ export class WaitingRefusals {
   }
 }
 
-/** Writes refused requests, and keeps of each app the latest. Of apps that are gone nothing is written. */
+/** Gives up the oldest request of the producer with the most, among those with its most frequent code. */
+function giveUpOne(requests: RefusedRequest[]): void {
+  const ofProducer = largest(grouped(requests, ({ producerId }) => producerId));
+  const [oldest] = largest(grouped(ofProducer, ({ code }) => code));
+  if (oldest !== undefined) requests.splice(requests.indexOf(oldest), 1);
+}
+
+function largest(groups: ReadonlyMap<unknown, readonly RefusedRequest[]>): readonly RefusedRequest[] {
+  return [...groups.values()].reduce((a, b) => (b.length > a.length ? b : a), []);
+}
+
+/** Writes refused requests, and keeps of each app {@link MAX_SHOWN}: a producer with many takes what others leave. Of apps that are gone nothing is written. */
 export async function addRefusals(sql: Sql, requests: readonly RefusedRequest[]): Promise<void> {
   if (requests.length > 0)
     await sql.begin('isolation level read committed', (tx) => addAndTrim(tx, requests));
@@ -102,10 +115,14 @@ async function addAndTrim(tx: Transaction, requests: readonly RefusedRequest[]):
      WHERE NOT EXISTS (SELECT FROM erasures WHERE erasures.app_id = apps.id AND asked_at >= to_timestamp(at / 1000))
      ORDER BY place`;
   await tx`
-    DELETE FROM refused_requests
-     WHERE id IN (SELECT id FROM (SELECT id, row_number() OVER (PARTITION BY app_id ORDER BY at DESC, id DESC) AS place
-                                    FROM refused_requests WHERE app_id = ANY(${apps})) AS latest
-                   WHERE place > ${MAX_SHOWN})`;
+    WITH by_code AS (
+           SELECT id, app_id, producer_id, at, row_number() OVER (PARTITION BY app_id, producer_id, code ORDER BY at DESC, id DESC) AS place
+             FROM refused_requests WHERE app_id = ANY(${apps})),
+         by_producer AS (
+           SELECT id, app_id, at, row_number() OVER (PARTITION BY app_id, producer_id ORDER BY place, at DESC, id DESC) AS place FROM by_code),
+         by_app AS (
+           SELECT id, row_number() OVER (PARTITION BY app_id ORDER BY place, at DESC, id DESC) AS place FROM by_producer)
+    DELETE FROM refused_requests WHERE id IN (SELECT id FROM by_app WHERE place > ${MAX_SHOWN})`;
 }
 
 /** Removes what is not shown any more. @param now milliseconds since 1970 */

@@ -50,6 +50,53 @@ describe.each([
     expect((await thief.get('/api/apps')).text).not.toContain(app.appId);
   };
 
+  test('security 7: adding an address tells nobody whether an account has it', async () => {
+    const own = await newOwnApp(attacker, 'Bait');
+    const [verified, opened, unverified, none] = [anEmail(), anEmail(), anEmail(), anEmail()];
+    const people = await Promise.all([verified, opened].map((email) => newPerson(service, email)));
+    await newPerson(service, unverified);
+    await service.sql`UPDATE users SET email_verified_at = NULL WHERE email = ${unverified}`;
+    /** What the owner sees of an address: answers, lists and entries of the log, without what is its own. */
+    const shown = async (email: string): Promise<string> => {
+      const { status, headers, text } = await attacker.post(`${own.path}/members`, { email, role: 'viewer' });
+      const lists = (await attacker.get(`${own.path}/members`)).data as Record<string, { email: string }[]>;
+      const listed = Object.entries(lists).map(([name, all]) => [
+        name,
+        all.filter((one) => one.email === email),
+      ]);
+      const { entries } = (await attacker.get(`${own.path}/audit`)).data as {
+        entries: { details: object; text: string }[];
+      };
+      const { text: app } = await attacker.get(own.path);
+      return JSON.stringify([
+        status,
+        Object.keys(headers).sort(),
+        text,
+        listed,
+        entries[0]?.details,
+        entries[0]?.text,
+        app,
+      ])
+        .replaceAll(email, 'ADDRESS')
+        .replaceAll(/invitations\/[\w-]+|inv_\w+|\d{4}-\d\d-\d\dT[\d:.]+Z/g, 'OWN');
+    };
+    const before = await shown(none);
+    expect(before).toContain('ADDRESS');
+    for (const email of [verified, opened, unverified]) expect(await shown(email)).toBe(before);
+    // They see the app in their list, and have not opened it: a second time tells nothing either.
+    for (const person of people) expect((await person.get('/api/apps')).text).toContain(own.appId);
+    for (const email of [verified, opened, unverified, none]) expect(await shown(email)).toBe(before);
+    if (!hasMail) return;
+    const mailsOf = (email: string): string[] =>
+      mailbox.mails
+        .filter(({ to, text }) => to === email && text.includes('/invitations/'))
+        .map(({ text }) => text.replaceAll(email, 'ADDRESS').replaceAll(/invitations\/[\w-]+/g, 'OWN'));
+    await until(
+      () => [verified, opened, unverified, none].every((email) => mailsOf(email).length === 2),
+      'a mail for each time, whoever has the address',
+    );
+  });
+
   test('security 7: signing up by an own invitation for an address does not verify the address', async () => {
     const boss = anEmail();
     const own = await newOwnApp(attacker, 'Bait');

@@ -20,7 +20,7 @@ interface UsageAnswer {
   minutes: { at: string; accepted: number; refused: number }[];
   refused: { code: string; requests: number }[];
   refusedEvents: { code: string; events: number }[];
-  lastRefused: { at: string; code: string; body: string | null }[];
+  lastRefused: { at: string; producer: string | null; code: string; body: string | null }[];
   days: { day: string; events: number; bytes: number }[];
   tokens: { name: string; reads: number; refused: number; lastUsedAt: string | null }[];
 }
@@ -210,16 +210,17 @@ describe('the usage of an app', () => {
     expect(JSON.stringify((await owner.get(app.path.concat('/producers'))).data)).toContain('"refused":8');
     expect((await owner.get(app.path)).data).toMatchObject({ refusedLately: true });
 
-    // The latest twenty; a limit that is exceeded is one of them, and the body is cut.
+    // Twenty, the latest of each code; a limit that is exceeded is one of them, and the body is cut.
     for (let n = 0; n < 25; n += 1) await post({ typeName: 'a', payload: [n], more: 'é'.repeat(5_000) });
     for (let n = 0; n < 62; n += 1) await post({ typeName: 'a', payload: {} });
     const { lastRefused } = await read(owner, app.path);
     expect(lastRefused).toHaveLength(20);
-    expect(lastRefused.filter(({ code }) => code === 'RATE_LIMIT_EXCEEDED')).toHaveLength(1);
-    expect(lastRefused.at(-1)).toMatchObject({
-      isCut: true,
-      body: expect.stringContaining('"payload":[6]'),
-    });
+    const wrong = lastRefused.filter(({ code }) => code === 'INVALID_REQUEST');
+    expect(wrong).toHaveLength(17);
+    expect(new Set(lastRefused.map(({ code }) => code))).toEqual(
+      new Set(['INVALID_REQUEST', 'RATE_LIMIT_EXCEEDED', 'EVENT_TYPE_NOT_FOUND', 'PAYLOAD_TOO_LARGE']),
+    );
+    expect(wrong.at(-1)).toMatchObject({ isCut: true, body: expect.stringContaining('"payload":[8]') });
     expect(lastRefused.every(({ body }) => (body ?? '').length <= 1_000)).toBe(true);
 
     clock.advance(2 * 60 * MINUTE_MS);
@@ -228,6 +229,29 @@ describe('the usage of an app', () => {
     await owner.signIn(email);
     await read(owner, app.path);
     expect(await rowsOf(app, 'refused_requests')).toHaveLength(0);
+  });
+
+  test('keeps the refusals of producers from what a public browser key brings, in one write and in many', async () => {
+    const { owner, app } = await newOwner();
+    const origins = ['https://shop.example.com'];
+    const made = await owner.post(`${app.path}/browser-keys`, { name: 'Shop', origins, types: ['a'] });
+    const { browserKey: key } = made.data;
+    const collect = (body: object) =>
+      service.request({
+        method: 'POST',
+        path: '/v1/collect',
+        headers: { Origin: 'https://shop.example.com', 'Content-Type': 'text/plain' },
+        body: JSON.stringify({ key, ...body }),
+      });
+    const useful = await service.post({ loggingToken: app.loggingToken, typeId: undefined, payload: {} });
+    expect(useful.status).toBe(400);
+    for (let writes = 0; writes < 3; writes += 1) {
+      for (let n = 0; n < 30; n += 1) expect((await collect({ events: n })).status).toBe(400);
+      clock.advance(MINUTE_MS);
+      const { lastRefused } = await read(owner, app.path);
+      expect(lastRefused).toHaveLength(20);
+      expect(lastRefused.filter(({ producer }) => producer !== null)).toHaveLength(1);
+    }
   });
 
   test('shows no value that is redacted or erased in a body that was refused', async () => {

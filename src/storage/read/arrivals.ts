@@ -318,7 +318,8 @@ const CURSOR =
 export function decodeFeedCursor(text: string): LiveCursor | null {
   if (text.length > MAX_LENGTH) return null;
   const [, at, xmaxText, distances, total, place = '0'] = CURSOR.exec(text) ?? [];
-  if (at === undefined || xmaxText === undefined || distances === undefined || total === undefined) return null;
+  if (at === undefined || xmaxText === undefined || distances === undefined || total === undefined)
+    return null;
   const xmax = fromBase36(xmaxText);
   const running = distances === '' ? [] : distances.split('-').map((distance) => xmax - fromBase36(distance));
   if (running.some((transaction) => transaction < 0n)) return null;

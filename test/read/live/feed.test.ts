@@ -196,7 +196,15 @@ describe('over HTTP,', () => {
   });
 
   test('a position that is none makes the page begin again', async () => {
-    const positions = ['nonsense', '%00', 'reset', '0.0.0', '0.0..0', 'zzzzzzzzz.zzzzzzzzzzzz..0', '9'.repeat(3_000)];
+    const positions = [
+      'nonsense',
+      '%00',
+      'reset',
+      '0.0.0',
+      '0.0..0',
+      'zzzzzzzzz.zzzzzzzzzzzz..0',
+      '9'.repeat(3_000),
+    ];
     for (const position of positions) await follow(owner, position);
     for (const [index, client] of clients.entries())
       expect(
