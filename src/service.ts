@@ -826,7 +826,7 @@ function openDeliveries(
   });
   const alerts = new AlertRounds({ ...common, storage });
   const digests = new DigestRounds({ ...common, storage, publicUrl, sendsMail: mailer !== null });
-  const outbox = new Outbox({ ...common, mailer, publicUrl });
+  const outbox = new Outbox({ ...common, storage, mailer, publicUrl });
   const audit = new AuditOutput({ ...common, target: config.AUDIT_LOG });
   const archive = new ArchiveRounds({
     ...common,

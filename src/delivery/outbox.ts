@@ -13,16 +13,19 @@ import { Ending, Slots } from '../base/slots.ts';
 import { HOUR_MS } from '../base/time-units.ts';
 import { MOST_CLIENTS, Window } from '../base/window.ts';
 import { errorCode, type Fragment, type Sql } from '../storage/database/connect.ts';
-import { bodyOf, type Channel, type Hook } from './alerts/messages.ts';
+import type { Storage } from '../storage/storage.ts';
+import { bodyOf, type Channel, type Hook, type Trail, watchedBy } from './alerts/messages.ts';
+import { tryRule } from './alerts/trial.ts';
 import { postedTo } from './chat.ts';
 import { DIGEST_MESSAGE, isDigestWanted } from './digest/digests.ts';
-import { drawPicture, type Picture } from './digest/picture.ts';
+import { drawPicture, type Picture } from './picture.ts';
 import { areDeliveriesStopped } from './restored.ts';
 import { type Answer, GIVE_UP_MS, waitAfter } from './signed-post.ts';
 import type { WebhookWorkerOptions } from './webhook-worker.ts';
 import { DISABLED_FOR, disableWebhook, noteTries, type Webhook, webhookSecrets } from './webhooks.ts';
 
 export interface OutboxOptions extends Omit<WebhookWorkerOptions, 'store' | 'publicIdOf'> {
+  readonly storage: Pick<Storage, 'reader'>;
   /** Null: there is no mail server. */
   readonly mailer: Pick<Mailer, 'deliver'> | null;
   /** PUBLIC_URL */
@@ -46,6 +49,8 @@ interface DueTarget extends Target {
 
 interface Message extends Target {
   readonly id: string;
+  /** What it says, where its body is made when it is sent; null: its body is stored. */
+  readonly said: string | null;
   readonly messageId: string;
   readonly type: string;
   readonly body: string;
@@ -58,7 +63,6 @@ interface Message extends Target {
 interface StoredMessage extends Omit<Message, 'body'> {
   /** Null: what it says is stored. */
   readonly body: string | null;
-  readonly said: string | null;
   /** The webhook that it is for; null: it is gone, or the message is for others. */
   readonly hook: Hook | null;
 }
@@ -179,7 +183,7 @@ export class Outbox {
   /** @returns whether the next one can follow */
   async #send(stored: StoredMessage): Promise<boolean> {
     const { channel, said, hook } = stored;
-    const body = said === null ? stored.body : bodyOf(channel, said, this.#options.publicUrl, hook);
+    const body = said === null ? stored.body : bodyOf(channel, said, this.#options.publicUrl, { hook });
     const message = { ...stored, body: body ?? '' };
     const answer = body === null ? 'gone' : await this.#hand(message);
     if (answer === 'gone') {
@@ -206,8 +210,8 @@ export class Outbox {
     return await this.#options.poster.post(url.href, message.body, {});
   }
 
-  async #mail({ appId, target, body, type, messageId }: Message): Promise<Tried> {
-    const { mailer, sql } = this.#options;
+  async #mail({ appId, target, body, said, type, messageId }: Message): Promise<Tried> {
+    const { mailer, sql, publicUrl } = this.#options;
     if (mailer === null) return 'gone';
     // It may have waited for a mail server since its reader stopped it, or left the app.
     if (type === DIGEST_MESSAGE && !(await isDigestWanted(sql, messageId))) return 'gone';
@@ -216,8 +220,12 @@ export class Outbox {
     if (reader === 'nobody') return 'gone';
     const laterMs = this.#mailboxWait(mailboxOf(email), appId, reader === 'owner');
     if (laterMs > 0) return { laterMs };
+    const trail = said === null ? null : await this.#trailOf(appId, said);
+    const shown = said === null ? null : bodyOf('mail', said, publicUrl, { trail });
     // As it was stored with what it tells of.
-    const { pictures = [], ...mail } = JSON.parse(body) as Omit<Mail, 'to'> & { pictures?: Picture[] };
+    const { pictures = [], ...mail } = JSON.parse(shown ?? body) as Omit<Mail, 'to'> & {
+      pictures?: Picture[];
+    };
     const images: { cid: string; png: Buffer }[] = [];
     // One after the other: other requests are served between two.
     for (const picture of pictures) images.push({ cid: picture.id, png: await drawPicture(picture) });
@@ -226,6 +234,23 @@ export class Outbox {
       for (const [limit, key] of mailboxLimits(mailboxOf(email), appId, reader === 'owner'))
         this.#mails[limit].giveBack(key);
     return { problem, text: '', retryAfterMs: null };
+  }
+
+  /** What an alert watched, for its mail. Null where it cannot be read now: the mail says everything without it. */
+  async #trailOf(appId: number, said: string): Promise<Trail | null> {
+    const { sql, storage, log } = this.#options;
+    const watched = watchedBy(said);
+    if (watched === null) return null;
+    try {
+      const trial = await tryRule({ sql, events: storage.reader(sql) }, { ...watched, appId }, watched);
+      if (trial === null || trial.to < trial.from) return null;
+      const { curve, fires, from, to } = trial;
+      const { values, low, high } = curve;
+      return { values, low, high, fires, from, to };
+    } catch (error) {
+      log.debug({ code: errorCode(error), err: error }, 'delivery: an alert is mailed without its picture');
+      return null;
+    }
   }
 
   /**

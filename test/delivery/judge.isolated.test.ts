@@ -1,7 +1,13 @@
 /** Rules against a known truth: late events, restarts, and what was said before. */
 import { expect, test } from 'vitest';
 import { type Episode, firingMinutes, reconcile } from '../../src/delivery/alerts/judge.ts';
-import { isRuleProblem, parseRule, ruleProblemText } from '../../src/delivery/alerts/rule.ts';
+import {
+  isRuleProblem,
+  parseRule,
+  partsOf,
+  ruleOfSeries,
+  ruleProblemText,
+} from '../../src/delivery/alerts/rule.ts';
 import { tryRule } from '../../src/delivery/alerts/trial.ts';
 import type { Sql } from '../../src/storage/database/connect.ts';
 import { type EventReader, sameLocalTime, type WindowRequest } from '../../src/storage/storage.ts';
@@ -196,4 +202,24 @@ test('a trial of what is unusual in a month lets others have the event loop in b
   isOver = true;
   expect(trial?.total).toBe(0);
   expect(turns).toBeGreaterThan(10);
+});
+
+test.each([
+  [{ of: 'count', by: 'a.b', window: '5m', above: 1 }, ['a', 'b'], '"x,y"'],
+  [{ of: 'p99', field: 'ms', type: 't', by: 'n', window: '5m', above: 1 }, ['n'], '5'],
+  [{ absent: true, by: '-a', window: '1m' }, ['-a'], 'null'],
+  [{ ratio: { type: 't' }, to: {}, by: 'a', window: '1h', below: 2 }, ['a'], 'true'],
+])('the rule %j of one value of %j is that of the events with it', (fields, path, series) => {
+  const rule = parseRule(JSON.stringify(fields));
+  if (isRuleProblem(rule)) throw new Error(ruleProblemText(rule));
+  const own = ruleOfSeries(rule, series);
+  for (const { filter } of partsOf(own)) expect(filter).toMatchObject({ path, values: [series] });
+  expect({ ...own, source: 0, measured: 0, to: 0 }).toEqual({
+    ...rule,
+    by: null,
+    source: 0,
+    measured: 0,
+    to: 0,
+  });
+  expect(ruleOfSeries(rule, '')).toBe(rule);
 });

@@ -1,6 +1,6 @@
 /** What a picture of a digest shows, from its pixels. */
 import type { PNG } from 'pngjs';
-import { PICTURE_COLORS } from '../../src/delivery/digest/picture.ts';
+import { PICTURE_COLORS } from '../../src/delivery/picture.ts';
 
 /** The bars, or the line, of one ink: for each day its uppermost row from the axis up, 0 where there is none. */
 export function heightsOf(png: PNG, ink: keyof typeof PICTURE_COLORS): number[] {

@@ -1,9 +1,12 @@
 /** Receivers that are away for a day, silent, or that reset the connection; and the mails of alerts and of disabled webhooks. */
 import type { ServerResponse } from 'node:http';
+import { PNG } from 'pngjs';
+import PostalMime from 'postal-mime';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { requireEmail } from '../../src/accounts/people/email.ts';
 import { resumeAccount, suspendAccount } from '../../src/accounts/people/suspension.ts';
 import { suspendApp } from '../../src/apps/apps.ts';
+import { PICTURE_COLORS } from '../../src/delivery/picture.ts';
 import { type Mailbox, openMailbox } from '../support/mailbox.ts';
 import { newOwnApp, newPerson, type Person, type Reply } from '../support/person.ts';
 import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';
@@ -117,12 +120,20 @@ test('an alert is mailed with its value and threshold, and a disabled webhook to
   await post(1, 'sale');
   await post(2, 'sale');
   clock.advance(minute() + 66_000 - clock.wall());
-  const mail = (): string | undefined =>
-    mailbox.mails.find(({ to, text }) => to === 'owner@example.com' && text.includes('[firing] Orders'))
-      ?.text;
+  const mail = () =>
+    mailbox.mails.find(({ to, text }) => to === 'owner@example.com' && text.includes('[firing] Orders'));
   await until(() => mail() !== undefined, 'the mail of the alert');
-  expect(mail()).toContain('The count of events "sale" in 2m is 2; the alert fires above 1.');
-  expect(mail()).toContain(`http://events.example.com/apps/${app.appId}?from=`);
+  const said = 'The count of events "sale" in 2m is 2; the alert fires above 1.';
+  expect(mail()?.text).toContain(said);
+  expect(mail()?.text).toContain(`http://events.example.com/apps/${app.appId}?from=`);
+  const { html = '', attachments } = await PostalMime.parse(mail()?.raw ?? '');
+  expect(html).toContain(said.replaceAll('"', '&#34;'));
+  expect(html).toContain('The count of events &#34;sale&#34; in 2m beside the threshold');
+  const [picture, ...others] = attachments;
+  expect([picture?.contentId, others]).toEqual(['<trail@tidemark>', []]);
+  const png = PNG.sync.read(Buffer.from(picture?.content as ArrayBuffer));
+  // What was seen before, where it fires, and the threshold.
+  for (const ink of Object.values(PICTURE_COLORS)) expect(hasInk(png, ink), ink).toBe(true);
   const { webhookId } = await hook((response) => response.writeHead(410).end());
   await post(3);
   await until(async () => (await stored(webhookId)).state === 'disabled', 'the end of the webhook');
@@ -131,6 +142,11 @@ test('an alert is mailed with its value and threshold, and a disabled webhook to
   await until(() => notice() !== undefined, 'the mail of the webhook');
   expect(notice()).toContain('its endpoint answered 410');
 });
+
+/** Whether a pixel has an ink in full. @param ink such as `#14899f` */
+function hasInk({ data }: PNG, ink: string): boolean {
+  return data.toString('hex').includes(`${ink.slice(1)}ff`);
+}
 
 /** Messages as the rounds of alerts store them. */
 const tell = async (

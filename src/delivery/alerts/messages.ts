@@ -2,13 +2,15 @@
  * What is sent of the transitions of alerts: to webhooks, by mail, and in the form that Alertmanager takes. A message waits as what it
  * says; it gets its body when it is sent.
  */
-import { DAY_MS, MINUTE_MS } from '../../base/time-units.ts';
+import { spellPath } from '../../base/path-text.ts';
+import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../base/time-units.ts';
 import type { WebhookFormat } from '../../base/webhook-formats.ts';
-import { spellPath } from '../../read/fields/payload-paths.ts';
 import { chatBody, type Note } from '../chat.ts';
+import { escaped, inkHtml, linkHtml, mailPage, pictureHtml, QUIET, SMALL } from '../mail-html.ts';
+import type { CurvePicture } from '../picture.ts';
 import type { ActiveRule, AlertRule } from './alert-rules.ts';
 import type { Limits } from './judge.ts';
-import { isRuleProblem, parseRule, type Rule, spellDuration } from './rule.ts';
+import { isRuleProblem, parseRule, type Rule, ruleOfSeries, spellDuration } from './rule.ts';
 
 /** A transition that is said. */
 export interface Said {
@@ -67,6 +69,14 @@ interface Stored {
 interface Message extends Stored {
   readonly parsed: Rule;
   readonly publicUrl: string;
+  readonly trail: Trail | null;
+}
+
+/** What a rule watched before a transition, as a mail shows it. */
+export interface Trail extends Omit<CurvePicture, 'id' | 'kind'> {
+  /** Milliseconds since 1970. */
+  readonly from: number;
+  readonly to: number;
 }
 
 /** Transitions of one kind and round that are a webhook message each. */
@@ -79,6 +89,10 @@ const MOST_IN_MAIL = 50;
 const MOST_IN_REQUEST = 500;
 /** An alert that is not sent again by then has ended for Alertmanager. */
 const ENDS_AFTER_MS = 15 * MINUTE_MS;
+/** Windows before a transition that a mail shows. */
+const WINDOWS_SHOWN = 24;
+const LONGEST_SHOWN_MS = 28 * DAY_MS;
+const TRAIL_ID = 'trail@tidemark';
 /** How much around a firing the page shows. */
 const SHOWN_AROUND_MS = DAY_MS / 4;
 
@@ -112,6 +126,26 @@ const BODIES: Readonly<Record<Channel, (message: Message) => object>> = {
   alertmanager: alertmanagerBody,
 };
 
+/** What the rule of a stored message watched before its first transition: in the past that a mail shows. */
+export interface Watched {
+  readonly rule: Rule;
+  readonly timezone: string;
+  readonly from: number;
+  readonly until: number;
+}
+
+/** @returns null where its rule is not accepted any more */
+export function watchedBy(text: string): Watched | null {
+  const { rule, timezone = 'UTC', said } = JSON.parse(text) as Stored; // Only storedMessage() writes them.
+  const parsed = parseRule(rule);
+  if (isRuleProblem(parsed)) return null;
+  const [{ at, since, series }] = said;
+  const shownMs = Math.min(Math.max(WINDOWS_SHOWN * parsed.windowMs, HOUR_MS), LONGEST_SHOWN_MS);
+  const first = Math.min(at - shownMs, since - parsed.windowMs);
+  const from = Math.max(first, at - LONGEST_SHOWN_MS);
+  return { rule: ruleOfSeries(parsed, series), timezone, from, until: at };
+}
+
 /** The webhook that a message is for. */
 export interface Hook {
   readonly url: string;
@@ -120,19 +154,20 @@ export interface Hook {
 
 /**
  * The body of a stored message.
- * @param hook of a message to a webhook; null: it is gone, or the message is for others
+ * @param hook  of a message to a webhook; null: it is gone, or the message is for others
+ * @param trail what a mail shows; null: nothing
  * @returns null where its rule is not accepted any more
  */
 export function bodyOf(
   channel: Channel,
   text: string,
   publicUrl: string,
-  hook: Hook | null = null,
+  { hook = null, trail = null }: { readonly hook?: Hook | null; readonly trail?: Trail | null } = {},
 ): string | null {
   const stored = JSON.parse(text) as Stored; // Only storedMessage() writes them.
   const parsed = parseRule(stored.rule);
   if (isRuleProblem(parsed)) return null;
-  const message = { ...stored, parsed, publicUrl };
+  const message = { ...stored, parsed, publicUrl, trail };
   return hook === null || hook.format === 'standard'
     ? JSON.stringify(BODIES[channel](message))
     : chatBody(hook.format, noteOf(message), hook.url);
@@ -289,18 +324,45 @@ function localTime(at: number, timezone: string): string {
   return `${new Intl.DateTimeFormat('en-GB', { timeZone: timezone, ...date, ...time }).format(at)} (${timezone})`;
 }
 
-/** A mail without its address. */
+/** A mail without its address. The text says everything. */
 function mailBody(message: Message): object {
-  const { name, app, said, timezone = 'UTC' } = message;
+  const { name, app, said, timezone = 'UTC', trail } = message;
+  const [first] = said;
   const kinds = [...new Set(said.map(({ kind }) => kind))].join(', ');
-  const more = said.length > MOST_IN_MAIL ? `\nand ${said.length - MOST_IN_MAIL} more\n` : '';
+  const more = said.length > MOST_IN_MAIL ? `and ${said.length - MOST_IN_MAIL} more` : '';
   const lines = said
     .slice(0, MOST_IN_MAIL)
-    .map((one) => `${WHAT[one.kind]}, ${localTime(one.at, timezone)}: ${sentenceOf(message, one)}\n`);
+    .map((one) => [`${WHAT[one.kind]}, ${localTime(one.at, timezone)}`, sentenceOf(message, one)] as const);
+  const text = lines.map(([when, sentence]) => `${when}: ${sentence}\n`).join('');
+  const link = linkTo(message, first);
   return {
     subject: `[${kinds}] ${name} (${app.name})`,
-    text: `Alert ${JSON.stringify(name)} of the app ${JSON.stringify(app.name)}\n\n${lines.join('')}${more}\n${linkTo(message, said[0])}\n`,
+    text: `Alert ${JSON.stringify(name)} of the app ${JSON.stringify(app.name)}\n\n${text}${more === '' ? '' : `\n${more}\n`}\n${link}\n`,
+    html: mailPage(
+      name,
+      `<p ${SMALL}>Alert of ${escaped(app.name)}</p>
+${lines.map(([when, sentence]) => `<p style="margin:16px 0 0"><span ${QUIET}>${escaped(when)}</span><br>${escaped(sentence)}</p>`).join('\n')}
+${more === '' ? '' : `<p ${SMALL}>${more}</p>`}
+${trail === null ? '' : trailHtml(message, trail)}
+<p style="margin:24px 0 0">${linkHtml(link, 'Open the chart')}</p>
+<p ${SMALL}>${ADVICE[first.kind]}</p>`,
+    ),
+    pictures: trail === null ? [] : [{ ...trail, id: TRAIL_ID, kind: 'curve' } satisfies CurvePicture],
   };
+}
+
+function trailHtml(message: Message, { from, to }: Trail): string {
+  const { parsed: rule, timezone = 'UTC', said } = message;
+  const bound = rule.kind === 'unusual' ? 'what is usual' : 'the threshold';
+  const times = `${localTime(from, timezone)} to ${localTime(to, timezone)}`;
+  const shown = `${wordsOf(rule)}${whoseOf(rule, said[0].series)} in ${spellDuration(rule.windowMs)}`;
+  const key = [
+    ['week', 'what was seen'],
+    ['alert', 'where it fires'],
+    ['before', bound],
+  ] as const;
+  return `${pictureHtml(TRAIL_ID, `${shown} beside ${bound}, ${times}`)}
+<p ${SMALL}>${escaped(shown)}, ${escaped(times)}. ${key.map(([ink, text]) => inkHtml(ink, text)).join(' ')}</p>`;
 }
 
 /** Alerts in the form of /api/v2/alerts. */

@@ -4,6 +4,7 @@
  */
 import { nearest } from '../../base/did-you-mean.ts';
 import { type MeasureStat, STATS } from '../../base/measures.ts';
+import { spellPath } from '../../base/path-text.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS, QUARTER_HOUR_MS } from '../../base/time-units.ts';
 import { fieldFilterOf } from '../../read/filter/counted-values.ts';
 import { type Condition, parseFilter, parsePath } from '../../read/filter/parse-filter.ts';
@@ -92,6 +93,17 @@ export function parseRule(text: string): Rule | RuleProblem {
     if (error instanceof Mistake) return { field: error.field, problem: error.problem };
     throw error;
   }
+}
+
+/** The rule of one of the values that a rule judges apart. @param series as JSON; empty: all events together */
+export function ruleOfSeries(rule: Rule, series: string): Rule {
+  if (rule.by === null || series === '') return rule;
+  const { by: _, ...fields } = rule.source;
+  const filter = `${spellPath(rule.by)}==${series}`;
+  const part = (name: 'ratio' | 'to'): Fields => ({ ...objectOf(fields[name], name), filter });
+  return ruleOf(
+    rule.kind === 'ratio' ? { ...fields, ratio: part('ratio'), to: part('to') } : { ...fields, filter },
+  );
 }
 
 /** What a rule measures: of a ratio both of its parts. */

@@ -3,8 +3,9 @@
  * silent, as text and as HTML. The text says everything; the HTML does without its pictures.
  */
 import { LEAST_WEIGHT, weightOf } from '../../base/chance.ts';
+import { escaped, inkHtml, linkHtml, mailPage, pictureHtml, QUIET, SECTION, SMALL } from '../mail-html.ts';
+import type { Picture } from '../picture.ts';
 import type { DueDigest } from './digests.ts';
-import { PICTURE_COLORS, PICTURE_WIDTH, type Picture } from './picture.ts';
 import type { ChartOfWeek, LineOfWeek, Unit, WeekNumbers } from './weeks.ts';
 
 export interface DigestContent {
@@ -157,28 +158,21 @@ function daysOf(
   }));
 }
 
-/** Programs that know the color scheme of their reader take these; others darken light mails by themselves. */
-const STYLE = `:root{color-scheme:light dark}
-@media(prefers-color-scheme:dark){body{background:#12181c!important;color:#e4eaee!important}.m{color:#a3b1ba!important}a{color:#5fc4d8!important}.c{border-color:#2c373e!important}}`;
-const MUTED = 'color:#54636d';
-
 function htmlOf(shown: Shown): string {
   const { digest, week, moved, silent, link, unsubscribe } = shown;
   const { appName, timezone } = digest;
   const { boardName, charts } = week;
-  return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark"><style>${STYLE}</style></head>
-<body style="margin:0;padding:20px 16px;font-family:-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif;font-size:15px;line-height:1.45;color:#101b22">
-<div style="max-width:${PICTURE_WIDTH}px;margin:0 auto">
-<h1 style="margin:0;font-size:20px">${escaped(boardName ?? appName)}</h1>
-<p class="m" style="margin:2px 0 0;font-size:13px;${MUTED}">${boardName === null ? '' : `Board of ${escaped(appName)}. `}${escaped(datesOf(week, timezone))}. <span style="white-space:nowrap"><span style="color:${PICTURE_COLORS.week}">&#9632;</span> last week</span> <span style="white-space:nowrap"><span style="color:${PICTURE_COLORS.before}">&#9632;</span> the week before</span></p>
+  const of = boardName === null ? '' : `Board of ${escaped(appName)}. `;
+  return mailPage(
+    boardName ?? appName,
+    `<p ${SMALL}>${of}${escaped(datesOf(week, timezone))}. ${inkHtml('week', 'last week')} ${inkHtml('before', 'the week before')}</p>
 ${boardName !== null && charts.length === 0 ? `<p>${NO_CHARTS}</p>` : ''}
 ${charts.map((chart, index) => chartHtml(shown, chart, index)).join('\n')}
 ${listHtml('Moved most', moved, movedText)}
 ${listHtml('Fell silent', silent, silentText)}
-<p style="margin:24px 0 0"><a style="color:#0a6c80" href="${escaped(link)}">Open the week in the dashboard</a></p>
-<p class="m" style="margin:8px 0 0;font-size:13px;${MUTED}">Days are those of ${escaped(timezone)}. <a style="color:#0a6c80" href="${escaped(unsubscribe)}">Stop this mail</a></p>
-</div></body></html>
-`;
+<p style="margin:24px 0 0">${linkHtml(link, 'Open the week in the dashboard')}</p>
+<p ${SMALL}>Days are those of ${escaped(timezone)}. ${linkHtml(unsubscribe, 'Stop this mail')}</p>`,
+  );
 }
 
 function chartHtml({ digest, week, pictures, linkOf }: Shown, chart: ChartOfWeek, index: number): string {
@@ -188,18 +182,18 @@ function chartHtml({ digest, week, pictures, linkOf }: Shown, chart: ChartOfWeek
   const width = `${100 / Math.max(1, days.length)}%`;
   const cells = days.map(
     ({ day, value, before }) =>
-      `<td width="${width}" align="center" style="padding:4px 0 0"><span class="m" style="${MUTED}">${escaped(day.slice(0, 3))}</span><br><b>${escaped(shortened(value))}</b><br><span class="m" style="${MUTED}">${escaped(shortened(before))}</span></td>`,
+      `<td width="${width}" align="center" style="padding:4px 0 0"><span ${QUIET}>${escaped(day.slice(0, 3))}</span><br><b>${escaped(shortened(value))}</b><br><span ${QUIET}>${escaped(shortened(before))}</span></td>`,
   );
   const heading =
     boardName === null
       ? ''
-      : `<h2 style="margin:0;font-size:16px"><a style="color:#0a6c80" href="${escaped(linkOf(chart))}">${escaped(chart.name)}</a></h2>`;
+      : `<h2 style="margin:0;font-size:16px">${linkHtml(linkOf(chart), escaped(chart.name))}</h2>`;
   const change = [changeOf(chart, ''), beforeText(chart)].filter((text) => text !== '').join(', ');
-  const figure = `<p style="margin:0"><b style="font-size:26px">${escaped(numberText(chart.total, chart.unit, chart.format))}</b> ${escaped(unitText(chart))}<br><span class="m" style="${MUTED}">${escaped(change)}</span></p>`;
-  return `<div class="c" style="margin:16px 0 0;padding:14px 0 0;border-top:1px solid #dde3e7">
+  const figure = `<p style="margin:0"><b style="font-size:26px">${escaped(numberText(chart.total, chart.unit, chart.format))}</b> ${escaped(unitText(chart))}<br><span ${QUIET}>${escaped(change)}</span></p>`;
+  return `<div ${SECTION}>
 ${heading}${days.length === 0 ? '' : figure}
-${chart.problem === null ? '' : `<p class="m" style="margin:4px 0 0;font-size:13px;${MUTED}">${escaped(chart.problem)}</p>`}
-${picture === undefined ? '' : `<img src="cid:${picture.id}" width="${PICTURE_WIDTH}" alt="${escaped(altText(chart, days))}" style="display:block;width:100%;max-width:${PICTURE_WIDTH}px;height:auto;margin:10px 0 0;border:0;font-size:12px">`}
+${chart.problem === null ? '' : `<p ${SMALL}>${escaped(chart.problem)}</p>`}
+${picture === undefined ? '' : pictureHtml(picture.id, altText(chart, days))}
 ${days.length === 0 ? '' : `<table role="presentation" width="100%" cellspacing="0" cellpadding="0" style="table-layout:fixed;font-size:12px;line-height:1.4"><tr>${cells.join('')}</tr></table>`}
 </div>`;
 }
@@ -223,12 +217,7 @@ function listHtml(
 ): string {
   if (lines.length === 0) return '';
   const items = lines.map((line) => `<li>${escaped(line.name)}: ${escaped(textOfLine(line))}</li>`);
-  return `<div class="c" style="margin:16px 0 0;padding:14px 0 0;border-top:1px solid #dde3e7"><h2 style="margin:0;font-size:16px">${title}</h2><ul style="margin:6px 0 0;padding:0 0 0 20px">${items.join('')}</ul></div>`;
-}
-
-/** Names are what applications send: nothing of them is markup. */
-function escaped(text: string): string {
-  return text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
+  return `<div ${SECTION}><h2 style="margin:0;font-size:16px">${title}</h2><ul style="margin:6px 0 0;padding:0 0 0 20px">${items.join('')}</ul></div>`;
 }
 
 function number(value: number): string {

@@ -9,8 +9,8 @@ import { asksForHidden, listOf, parsePart } from '../../base/view.ts';
 import { readBoardCharts } from '../../read/board-route.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import { instantOf, localOf, type Series, type Storage } from '../../storage/storage.ts';
+import type { Values } from '../picture.ts';
 import type { DueDigest } from './digests.ts';
-import type { Values } from './picture.ts';
 
 /** Of a line of a chart: an event type or a value of a field. */
 export interface LineOfWeek {

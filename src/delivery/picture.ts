@@ -1,6 +1,7 @@
 /**
- * The chart of a week as a picture in a mail: its days beside those of the week before, as bars, or as two lines. What a picture says
- * in words is beside it: it has no text, and its ground is transparent, so that it is at home on light and on dark mails.
+ * Charts as pictures in mails: the days of a week beside those of the week before, as bars, or as two lines; or what an alert watches,
+ * with its threshold. What a picture says in words is beside it: it has no text, and its ground is transparent, so that it is at home on
+ * light and on dark mails.
  */
 import { promisify } from 'node:util';
 import { crc32, deflate } from 'node:zlib';
@@ -8,7 +9,19 @@ import { crc32, deflate } from 'node:zlib';
 /** A number for each day; null where there is none. */
 export type Values = readonly (number | null)[];
 
-export interface Picture {
+/** What an alert watches, in parts of equal length. */
+export interface CurvePicture {
+  /** Its Content-ID. */
+  readonly id: string;
+  readonly kind: 'curve';
+  readonly values: Values;
+  /** Below the one, or above the other, it fires. */
+  readonly low: Values;
+  readonly high: Values;
+  readonly fires: readonly boolean[];
+}
+
+export interface WeekPicture {
   /** Its Content-ID. */
   readonly id: string;
   readonly kind: 'bars' | 'line';
@@ -16,6 +29,8 @@ export interface Picture {
   /** The same days of the week before. */
   readonly before: Values;
 }
+
+export type Picture = WeekPicture | CurvePicture;
 
 /** As mails show it, in CSS pixels. The days have columns of equal width. */
 export const PICTURE_WIDTH = 560;
@@ -26,9 +41,9 @@ const WIDTH = PICTURE_WIDTH * SHARPNESS;
 const HEIGHT = PICTURE_HEIGHT * SHARPNESS;
 
 /** Each has a contrast of at least 3 to white, and to the dark grounds of mail programs. */
-export const PICTURE_COLORS = { week: '#14899f', before: '#83909a' } as const;
+export const PICTURE_COLORS = { week: '#14899f', before: '#83909a', alert: '#d4553a' } as const;
 type Ink = keyof typeof PICTURE_COLORS;
-const INKS: readonly Ink[] = ['week', 'before'];
+const INKS: readonly Ink[] = ['week', 'before', 'alert'];
 /** Steps from transparent to full: edges that are not upright are smooth. */
 const STEPS = 15;
 const AXIS_STEP = 8;
@@ -38,22 +53,49 @@ const LEAST_HEIGHT = 3;
 /** Parts of a day's column. */
 const BARS = { before: { from: 0.2, to: 0.42 }, week: { from: 0.44, to: 0.84 } } as const;
 const CORNER = 6;
-const LINE_WIDTH = { before: 3, week: 5 } as const;
+const LINE_WIDTH = { before: 3, week: 5, alert: 5 } as const;
 /** Radius. */
 const DOTS = { before: 5, week: 8 } as const;
 
 const compress = promisify(deflate);
 
 /** Draws a picture. Compressing is left to another thread; what remains takes about a millisecond. @returns a PNG */
-export async function drawPicture({ kind, days, before }: Picture): Promise<Buffer> {
+export async function drawPicture(picture: Picture): Promise<Buffer> {
   const pixels = new Pixels();
-  const known = [...days, ...before, 0].filter((value) => value !== null);
+  if (picture.kind === 'curve') drawCurve(pixels, picture);
+  else drawWeek(pixels, picture);
+  return await pixels.png();
+}
+
+/** Draws the axis. @returns where a value is, in rows from the top */
+function scaleOf(pixels: Pixels, values: Values, dots: number): (value: number) => number {
+  const known = [...values, 0].filter((value) => value !== null);
   const [least, most] = [Math.min(...known), Math.max(...known)];
   // Dots of a line reach beyond it.
-  const bottom = HEIGHT - AXIS_HEIGHT - (kind === 'bars' ? 0 : DOTS.week);
+  const bottom = HEIGHT - AXIS_HEIGHT - dots;
   const unit = most === least ? 0 : (bottom - DOTS.week) / (most - least);
   const yOf = (value: number): number => bottom - (value - least) * unit;
   pixels.axis(Math.round(yOf(0)));
+  return yOf;
+}
+
+function drawCurve(pixels: Pixels, { values, low, high, fires }: CurvePicture): void {
+  const yOf = scaleOf(pixels, [...values, ...low, ...high], LINE_WIDTH.week);
+  const column = WIDTH / values.length;
+  for (const line of [low, high, values]) {
+    let last: Point | null = null;
+    for (const [at, value] of line.entries()) {
+      const point: Point | null = value === null ? null : { x: (at + 0.5) * column, y: yOf(value) };
+      const ink = line !== values ? 'before' : fires[at] === true ? 'alert' : 'week';
+      if (point !== null && last !== null) pixels.stroke(ink, last, point, LINE_WIDTH[ink]);
+      else if (point !== null) pixels.dot(ink, point, LINE_WIDTH[ink] / 2);
+      last = point;
+    }
+  }
+}
+
+function drawWeek(pixels: Pixels, { kind, days, before }: WeekPicture): void {
+  const yOf = scaleOf(pixels, [...days, ...before], kind === 'bars' ? 0 : DOTS.week);
   const column = WIDTH / days.length;
   for (const [ink, values] of [['before', before] as const, ['week', days] as const]) {
     if (kind === 'bars') {
@@ -76,7 +118,6 @@ export async function drawPicture({ kind, days, before }: Picture): Promise<Buff
       }
     }
   }
-  return await pixels.png();
 }
 
 interface Point {
