@@ -6,6 +6,7 @@ import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { AwsClient } from 'aws4fetch';
 import { makeFolder, syncFolder } from '../base/make-folder.ts';
+import { shownWords } from '../base/shown-words.ts';
 import type { Config } from '../config.ts';
 import { OperatorError } from '../errors.ts';
 
@@ -251,15 +252,24 @@ class BucketStore implements ArchiveStore {
     );
     if (response.ok || allowed.includes(response.status)) return response;
     const text = await answered(() => response.text());
-    // The code of S3 alone: the rest of the answer may quote the request.
-    const code = /<Code>(\w{1,64})<\/Code>/.exec(text)?.[1];
-    throw new ArchiveError(
-      `${method} was answered with ${response.status}${code === undefined ? '' : ` ${code}`}`,
-      {
-        isMissing: response.status === NOT_FOUND && code !== 'NoSuchBucket',
-      },
-    );
+    const code = CODE.exec(text)?.[1];
+    const isMissing = response.status === NOT_FOUND && code !== 'NoSuchBucket';
+    const words = shownWords(wordsOf(text).replaceAll(this.#client.accessKeyId, '…'));
+    throw new ArchiveError(`${method} was answered with ${response.status}${words && ` ${words}`}`, {
+      isMissing,
+    });
   }
+}
+
+const CODE = /<Code>(\w{1,64})<\/Code>/;
+
+/** What an error of S3 says: the elements that are left out quote the request. Of another server all of its answer's text. */
+function wordsOf(text: string): string {
+  const code = CODE.exec(text)?.[1];
+  if (code === undefined) return text.replace(/<[^<>]*>/g, ' ');
+  const message = /<Message>([^<]+)</.exec(text)?.[1];
+  const endpoint = /<Endpoint>([^<]+)</.exec(text)?.[1];
+  return `${code}${message === undefined ? '' : `: ${message}`}${endpoint === undefined ? '' : ` (${endpoint})`}`;
 }
 
 function notAFile(cause?: unknown): ArchiveError {

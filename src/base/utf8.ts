@@ -48,18 +48,27 @@ export function* decoded(bytes: string | Buffer, firstLine = 1): Generator<undef
   return { text, damage: whole === null ? new Damage(text, firstLine, skipped * BOM_BYTES) : null };
 }
 
+/** What bytes are in place of text in UTF-8, as the first of them say; null: nothing that is known by its beginning. */
+export function otherForm(bytes: Buffer): 'gzip' | 'zstd' | 'UTF-16' | null {
+  if (bytes.length < 2) return null;
+  const first = bytes.readUInt16BE(0);
+  if (first === 0x1f8b) return 'gzip';
+  if (first === 0xfffe || first === 0xfeff) return 'UTF-16';
+  return bytes.length >= 4 && bytes.readUInt32BE(0) === 0x28b52ffd ? 'zstd' : null;
+}
+
 /**
- * The refusal of a body that is compressed, as its first bytes say, and has no Content-Encoding; null for any other.
+ * The refusal of a body that is compressed and has no Content-Encoding, or is UTF-16; null for any other.
  * @param taken the encodings that the route takes
  */
 export function unnamedEncoding(bytes: Buffer, taken: readonly string[] = []): Rejection | null {
-  const isZstd = bytes.length >= 4 && bytes.readUInt32BE(0) === 0x28b52ffd;
-  const encoding = bytes[0] === 0x1f && bytes[1] === 0x8b ? 'gzip' : isZstd ? 'zstd' : null;
-  if (encoding === null) return null;
-  const advice = taken.includes(encoding)
-    ? `send Content-Encoding: ${encoding}`
-    : 'send it without compression';
-  return new Rejection('invalidBody', `The body looks like ${encoding}: ${advice}.`);
+  const form = otherForm(bytes);
+  if (form === null) return null;
+  const advice = taken.includes(form) ? `send Content-Encoding: ${form}` : 'send it without compression';
+  return new Rejection(
+    'invalidBody',
+    `The body looks like ${form}: ${form === 'UTF-16' ? 'send it as UTF-8' : advice}.`,
+  );
 }
 
 function wellFormed(bytes: Buffer): string | null {

@@ -57,9 +57,10 @@ export function addImportCommand(program: Command): void {
     .argument('<file>', 'the file; - reads standard input')
     .requiredOption('--app <id>', 'the app, app_…')
     .addOption(
-      new Option('--format <format>', 'JSON lines or CSV; by default CSV where FILE ends in .csv').choices(
-        IMPORT_FORMATS,
-      ),
+      new Option(
+        '--format <format>',
+        'JSON lines or CSV; by default CSV where FILE ends in .csv or .tsv',
+      ).choices(IMPORT_FORMATS),
     )
     .addOption(
       new Option(
@@ -103,11 +104,7 @@ interface ImportSeconds {
 async function runImport(
   { config, database, storage, sql }: Installation,
   file: string,
-  {
-    app: appId,
-    format = file.toLowerCase().endsWith('.csv') ? 'csv' : 'ndjson',
-    formulas,
-  }: ImportCommandOptions,
+  { app: appId, format = /\.[ct]sv$/i.test(file) ? 'csv' : 'ndjson', formulas }: ImportCommandOptions,
 ): Promise<ImportCounts & ImportSeconds> {
   const id = await internalAppId(sql, appId);
   const input = await openInput(file);

@@ -3,6 +3,7 @@ import { createHmac, randomBytes } from 'node:crypto';
 import { type ClientRequest, Agent as HttpAgent, request as requestHttp } from 'node:http';
 import { Agent as HttpsAgent, request as requestHttps } from 'node:https';
 import { isIP } from 'node:net';
+import { MOST_WORD_CHARACTERS, shownWords } from '../base/shown-words.ts';
 import { deadline } from '../base/timeout.ts';
 import { errorCode } from '../storage/database/connect.ts';
 import { ForbiddenAddress, hostOf, isPublicAddress, Names } from './addresses.ts';
@@ -33,10 +34,7 @@ const TIMEOUT_MS = 15_000;
 const MOST_ANSWER_BYTES = 65_536;
 /** How long that is waited for which is shown of a body, after the head. */
 const TEXT_TIMEOUT_MS = 2_000;
-const MOST_TEXT_CHARACTERS = 200;
 const SECRET_PREFIX = 'whsec_';
-/** Secrets, signatures and tokens of this service, which an endpoint may repeat. */
-const SECRETS = /\b(whsec_|v1,|td[a-z]_)[\w+/=-]{16,}/g;
 const SECRET_BYTES = 32;
 const LONGEST_RETRY_AFTER_MS = 86_400_000;
 
@@ -167,14 +165,14 @@ export class Poster {
         let bytes = 0;
         let head = Buffer.alloc(0);
         const finish = (): void => {
-          const text = shownText(head);
+          const text = shownWords(head.toString('utf8'));
           resolve({ status, problem: problemOfStatus(status, text), text, retryAfterMs });
         };
         response.on('data', (chunk: Buffer) => {
           bytes += chunk.length;
           // A character has at most four bytes.
-          const isShort = head.length < 4 * MOST_TEXT_CHARACTERS;
-          if (isShort) head = Buffer.concat([head, chunk.subarray(0, 4 * MOST_TEXT_CHARACTERS)]);
+          const isShort = head.length < 4 * MOST_WORD_CHARACTERS;
+          if (isShort) head = Buffer.concat([head, chunk.subarray(0, 4 * MOST_WORD_CHARACTERS)]);
           else finish();
           if (bytes > MOST_ANSWER_BYTES) response.destroy();
         });
@@ -196,16 +194,6 @@ function problemOfStatus(status: number, text: string): string | null {
   if (status >= 200 && status < 300) return null;
   if (status >= 300 && status < 400) return `answered ${status}: redirects are not followed`;
   return text === '' ? `answered ${status}` : `answered ${status}: ${text}`;
-}
-
-/** The beginning of a body on one line, as people read it: without what could command a terminal, or is secret. */
-function shownText(head: Buffer): string {
-  const line = head
-    .toString('utf8')
-    .replace(SECRETS, '$1…')
-    .replace(/[\p{C}\s]+/gu, ' ')
-    .trim();
-  return [...line].slice(0, MOST_TEXT_CHARACTERS).join('');
 }
 
 function problemOf(error: unknown): string {

@@ -4,10 +4,11 @@
  */
 import { setTimeout as wait } from 'node:timers/promises';
 import { atOnce, inSlices, TimeSlice } from '../base/time-slice.ts';
-import { countLines, type Decoded, decoded } from '../base/utf8.ts';
+import { countLines, type Decoded, decoded, unnamedEncoding } from '../base/utf8.ts';
 import { LookupBusy } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
 import { type TakenLines, TOO_LONG } from '../http/arriving-lines.ts';
+import { ENCODINGS } from '../http/compressed-body.ts';
 import type { Answer, Exchange } from '../http/exchange.ts';
 import type { AnswerStream } from '../http/stream.ts';
 import { skipSpace } from '../json/lexer.ts';
@@ -168,6 +169,8 @@ class LongBatch {
       this.#line += 1;
       return await this.#storePart([tooLarge(limits)]);
     }
+    const packed = this.#line === 1 && Buffer.isBuffer(taken) ? unnamedEncoding(taken, ENCODINGS) : null;
+    if (packed !== null) return this.#refusal(packed);
     const holder = accounts.holderOf(this.#appId);
     const isText = typeof taken === 'string' || Buffer.isBuffer(taken);
     const body = isText ? await inSlices(decoded(taken, this.#line), new TimeSlice(holder)) : taken;

@@ -89,7 +89,10 @@ export function* lineValues(
   start = 0,
 ): Generator<boolean | Rejection | undefined, undefined> {
   for (let at = skipSpace(text, start); at < text.length; ) {
-    if (text.charCodeAt(at) === BOM) at += 1;
+    if (text.charCodeAt(at) === BOM) {
+      at = skipSpace(text, at + 1);
+      continue;
+    }
     const feed = text.indexOf('\n', at);
     const end = feed < 0 ? text.length : feed;
     const line = text.slice(at, end);

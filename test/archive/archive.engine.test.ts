@@ -2,6 +2,7 @@
 
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
+import { once } from 'node:events';
 import {
   cp,
   mkdir,
@@ -816,6 +817,34 @@ describe('a bucket', () => {
     const outcome = await run(['run'], more);
     expect([outcome.code, outcome.stderr]).toEqual([1, expect.stringContaining(reason)]);
     expect(outcome.stderr).not.toContain('S3RVER');
+  });
+
+  test.each([
+    [
+      `<?xml version="1.0"?><Error><Code>AuthorizationHeaderMalformed</Code><Message>The region 'us-east-1' is wrong; expecting 'eu-west-1'</Message><AWSAccessKeyId>S3RVER</AWSAccessKeyId></Error>`,
+      "400 AuthorizationHeaderMalformed: The region 'us-east-1' is wrong; expecting 'eu-west-1'.",
+    ],
+    [
+      '<Error><Code>PermanentRedirect</Code><Message>Use the\nendpoint of S3RVER.</Message><Endpoint>events.s3.example.com</Endpoint></Error>',
+      '400 PermanentRedirect: Use the endpoint of …. (events.s3.example.com)',
+    ],
+    ['<html><h1>Request too large</h1>\u001b[31m</html>', '400 Request too large [31m'],
+    ['', '400. Correct'],
+  ])('that says %j is told in its words', async (text, told) => {
+    const front = createServer((request, response) => {
+      request.resume();
+      response.writeHead(400).end(text);
+    });
+    await once(front.listen(0, '127.0.0.1'), 'listening');
+    const { port } = front.address() as AddressInfo;
+    const outcome = await run(['run'], { AWS_ENDPOINT_URL: `http://127.0.0.1:${port}` });
+    expect([outcome.code, outcome.stderr]).toEqual([
+      1,
+      expect.stringContaining(`PUT was answered with ${told}`),
+    ]);
+    expect(outcome.stderr).not.toContain('S3RVER');
+    front.closeAllConnections();
+    front.close();
   });
 
   test('that does not answer is said', async () => {

@@ -77,6 +77,15 @@ describe('lines that are more than a batch', () => {
     }
   });
 
+  test('that are compressed without Content-Encoding are told to be so, and not refused one by one', async () => {
+    newType();
+    const { status, body } = await postBatch(service, gzipSync(linesOf(2_500), { level: 0 }), LINES);
+    expect([status, JSON.parse(body)]).toMatchObject([
+      400,
+      { details: expect.stringContaining('looks like gzip'), stored: 0, refused: 0, resumeAt: 0 },
+    ]);
+  });
+
   test('are told of in a line each where the client asks for it', async () => {
     newType();
     const batch = open({ Accept: 'application/x-ndjson' });

@@ -52,7 +52,7 @@ export interface ImportCounts {
 
 /** Reads the whole input. While a group is being committed the next one is read. */
 export async function importEvents(options: ImportOptions): Promise<ImportCounts> {
-  const { source, app, maxLineBytes, now, onRefused, onBatch, writer } = options;
+  const { source, format, app, maxLineBytes, now, onRefused, onBatch, writer } = options;
   const counts = { imported: 0, skipped: 0, failed: 0 };
   const types = new TypeIds(options);
   const ids = new LineIds(app.appId);
@@ -81,7 +81,7 @@ export async function importEvents(options: ImportOptions): Promise<ImportCounts
     group = new ImportGroup();
   };
   try {
-    for await (const lines of readEvents(readLines(source, maxLineBytes), options)) {
+    for await (const lines of readEvents(readLines(source, maxLineBytes, format !== 'csv'), options)) {
       for (const { number: line, event } of lines) {
         if (typeof event === 'string') {
           refuse({ line, reason: event });

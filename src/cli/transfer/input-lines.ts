@@ -1,5 +1,7 @@
 /** Reads an input of any size as numbered lines, in bounded memory. */
 import { isUtf8 } from 'node:buffer';
+import { otherForm } from '../../base/utf8.ts';
+import { OperatorError } from '../../errors.ts';
 
 export interface InputLine {
   /** From 1; blank lines count. */
@@ -29,6 +31,7 @@ export class LineBlock implements InputLine {
   end = 0;
   readonly #maxBytes: number;
   readonly #isTooLong: boolean;
+  readonly #hasMarks: boolean;
   readonly #isUtf8: boolean;
   #next = 0;
 
@@ -36,13 +39,15 @@ export class LineBlock implements InputLine {
    * @param bytes    lines without the last line break; null for one line that is too long
    * @param before   number of the line before
    * @param maxBytes a longer line has a problem
+   * @param hasMarks whether each line may begin with a byte order mark, which joined files have
    */
-  constructor(bytes: Buffer | null, before: number, maxBytes: number) {
+  constructor(bytes: Buffer | null, before: number, maxBytes: number, hasMarks = false) {
     this.bytes = bytes ?? EMPTY;
     this.characters = this.bytes.toString('latin1');
     this.number = before;
     this.#maxBytes = maxBytes;
     this.#isTooLong = bytes === null;
+    this.#hasMarks = hasMarks;
     this.#isUtf8 = isUtf8(this.bytes);
   }
 
@@ -57,7 +62,8 @@ export class LineBlock implements InputLine {
       this.number += 1;
       this.problem = this.#problem();
       if (this.problem !== '') return true;
-      if (this.number === 1 && this.characters.startsWith(BYTE_ORDER_MARK, this.start))
+      const mayHaveMark = this.#hasMarks || this.number === 1;
+      if (mayHaveMark && this.characters.startsWith(BYTE_ORDER_MARK, this.start))
         this.start += BYTE_ORDER_MARK.length;
       if (!this.#isBlank()) return true;
     }
@@ -85,8 +91,14 @@ export class LineBlock implements InputLine {
 /**
  * Reads lines in blocks, without a byte order mark at the start. A block is to be read to its end before the next one.
  * @param maxBytes a longer line has a problem instead of its text, and is never buffered as a whole
+ * @param hasMarks whether the same goes for a byte order mark at the start of each line
+ * @throws OperatorError where the input is compressed, or UTF-16
  */
-export async function* readLines(source: AsyncIterable<Buffer>, maxBytes: number): AsyncGenerator<LineBlock> {
+export async function* readLines(
+  source: AsyncIterable<Buffer>,
+  maxBytes: number,
+  hasMarks = false,
+): AsyncGenerator<LineBlock> {
   let block: LineBlock | null = null;
   let held: Buffer[] = [];
   let heldBytes = 0;
@@ -94,7 +106,7 @@ export async function* readLines(source: AsyncIterable<Buffer>, maxBytes: number
   /** @param lines whole ones without the last line break, after what is held */
   const blockOf = (lines: Buffer): LineBlock => {
     const bytes = heldBytes === 0 ? lines : Buffer.concat([...held, lines]);
-    block = new LineBlock(heldBytes > maxBytes ? null : bytes, block?.number ?? 0, maxBytes);
+    block = new LineBlock(heldBytes > maxBytes ? null : bytes, block?.number ?? 0, maxBytes, hasMarks);
     held = [];
     heldBytes = 0;
     return block;
@@ -106,6 +118,11 @@ export async function* readLines(source: AsyncIterable<Buffer>, maxBytes: number
   };
 
   for await (const chunk of source) {
+    const form = block === null && heldBytes === 0 ? otherForm(chunk) : null;
+    if (form !== null)
+      throw new OperatorError(
+        `the file looks like ${form}: ${form === 'UTF-16' ? 'save it as UTF-8' : 'decompress it, and import what comes out, which may be piped (FILE is -)'}`,
+      );
     let rest = chunk;
     if (heldBytes > 0) {
       // The line that is held ends by itself: it may be too long, and the others need not be copied.

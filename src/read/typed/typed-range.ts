@@ -1,5 +1,15 @@
 /** Ranges as they are typed: `14 Nov 09:00 to now`, `3 hours`, `yesterday`, `2026-11-14 to 2026-11-16`. */
-import { addMonths, DAY, HOUR, MINUTE, PERIODS, parseRange, type Range } from '../../base/ranges.ts';
+import {
+  addMonths,
+  DAY,
+  HOUR,
+  MINUTE,
+  PERIODS,
+  parseRange,
+  type Range,
+  UNIT_MS,
+  type Unit,
+} from '../../base/ranges.ts';
 import { instantOf, localOf } from '../../storage/storage.ts';
 
 const MONTHS = [
@@ -11,30 +21,63 @@ const UNITS: Readonly<Record<string, string>> = {
   ...{ w: 'w', week: 'w', mo: 'mo', month: 'mo', y: 'y', yr: 'y', year: 'y' },
 };
 
-const wordsOf = (text: string): string[] =>
-  text
-    .trim()
+const WEEKDAYS = ['sunday', 'monday', 'tuesday', 'wednesday', 'thursday', 'friday', 'saturday'];
+
+/** What is said in other words, and the words that are read. */
+const OTHER_WORDS: readonly (readonly [RegExp, string])[] = [
+  [/(\d) (?=[ap]m\b)/g, '$1'],
+  [/^(?:since|from) (?!.* to )(.+)$/, '$1 to now'],
+  [/^between (.+) and /, '$1 to '],
+  [/^(?:since|from) /, ''],
+  [/^(week|month|quarter|year)(?: to date| so far)$/, 'this $1'],
+  // Grafana's: only its moving form, as `now-1d/d` is another one.
+  [/^now ?- ?(\d+ ?[a-z]+)(?: to now)?$/, 'last $1'],
+  [/^(\d+ ?[a-z]+) ago to now$/, 'last $1'],
+  // Two days of a month or two times, such as `14-16 Nov` and `9:00-17:00`.
+  [/(^| )(\d{1,2}(?::\d\d)?(?:am|pm)?)-(\d{1,2}(?::\d\d)?(?:am|pm)?)(?= |$)/, '$1$2 to $3'],
+];
+
+const splitWords = (text: string): string[] => text.split(' ').filter((word) => word !== '');
+
+const wordsOf = (text: string): string[] => {
+  const plain = text
     .toLowerCase()
-    .replaceAll(',', ' ')
-    .replaceAll('–', ' to ')
-    .replaceAll(' - ', ' to ')
-    .replaceAll(' until ', ' to ')
-    .split(' ')
-    .filter((word) => word !== '');
+    .replaceAll(/[,\s]/g, ' ')
+    .replaceAll(/–|—| - | (?:until|till|through) /g, ' to ');
+  const said = splitWords(plain).join(' ');
+  return splitWords(OTHER_WORDS.reduce((known, [other, read]) => known.replace(other, read), said));
+};
 
 /** @returns null where it cannot be read, or ends before it begins */
 export function parseTyped(text: string, now: number, zone: string): Range | null {
   const plain = wordsOf(text);
   const middle = plain.indexOf('to');
   if (middle < 0) return named(plain) ?? fromOne(plain, now, zone);
-  const start = parseWhen(plain.slice(0, middle), now, zone);
+  const first = partsOf(plain.slice(0, middle));
   const last = plain.slice(middle + 1);
-  if (start === null) return null;
-  if (last.length === 1 && last[0] === 'now')
-    return start.from < now ? { kind: 'since', from: start.from } : null;
-  // A time alone is one of the day on which the range begins, and a day without a year is the next one after it.
-  const end = parseWhen(last, now, zone, start.day);
-  return end !== null && start.from < end.to ? { kind: 'between', from: start.from, to: end.to } : null;
+  if (last.length === 1 && last[0] === 'now') {
+    const start = whenOf(first, now, zone);
+    return start !== null && start.from < now ? { kind: 'since', from: start.from } : null;
+  }
+  const until = partsOf(last);
+  if (first === null || until === null) return null;
+  // `14 to 16 Nov`, `Nov 14 to 16`: one has the month of both. A year at the end is that of the beginning, or the one after it.
+  const isDate = ({ date, month }: Parts): boolean => date !== undefined && month === undefined;
+  if (isDate(first)) borrow(first, until);
+  else if (isDate(until)) borrow(until, first);
+  const lastYear = first.month !== undefined && first.year === undefined ? until.year : undefined;
+  for (const year of lastYear === undefined ? [first.year] : [lastYear, lastYear - 1]) {
+    const start = whenOf(year === undefined ? first : { ...first, year }, now, zone);
+    // A time alone is one of the day on which the range begins, and a day without a year is the next one after it.
+    const end = start && whenOf(until, now, zone, start.day);
+    if (start && end && start.from < end.to) return { kind: 'between', from: start.from, to: end.to };
+  }
+  return null;
+}
+
+function borrow(day: Parts, { month, year }: Parts): void {
+  if (month !== undefined) day.month = month;
+  if (year !== undefined) day.year = year;
 }
 
 /** An instant, such as `14 Nov 09:00`, or two with `to` between them. @returns null where it cannot be read */
@@ -46,7 +89,7 @@ export function parseInstants(
   const words = wordsOf(text);
   const middle = words.indexOf('to');
   if (middle < 0) {
-    const when = words.length === 1 && words[0] === 'now' ? { from: now } : parseWhen(words, now, zone);
+    const when = words.length === 1 && words[0] === 'now' ? { from: now } : whenOf(partsOf(words), now, zone);
     return when && { from: when.from, until: null };
   }
   const range = parseTyped(text, now, zone);
@@ -69,7 +112,7 @@ function named(words: readonly string[]): Range | null {
 
 /** A day alone is the whole day; a time is the beginning of what lasts until now. */
 function fromOne(words: readonly string[], now: number, zone: string): Range | null {
-  const when = parseWhen(words, now, zone);
+  const when = whenOf(partsOf(words), now, zone);
   if (when === null || when.from >= now) return null;
   return when.isDay ? { kind: 'between', from: when.from, to: when.to } : { kind: 'since', from: when.from };
 }
@@ -89,23 +132,49 @@ const LEAP_YEARS = 9;
 interface Parts {
   year?: number;
   month?: number;
+  /** How many months it is, where it is not one. */
+  months?: number;
   date?: number;
   /** Days before today. */
   ago?: number;
+  /** Sunday is 0. */
+  weekday?: number;
+  /** Whether today is no such weekday. */
+  isBefore?: boolean;
   time?: number;
+  /** Milliseconds before now. */
+  elapsed?: number;
+  /** Milliseconds since the Unix epoch. */
+  instant?: number;
 }
 
-function parseWhen(words: readonly string[], now: number, zone: string, sameDay?: number): When | null {
+/** @returns null where a word is not understood */
+function partsOf(words: readonly string[]): Parts | null {
   const parts: Parts = {};
-  if (words.length === 0 || !words.every((word) => readWord(word, parts))) return null;
+  const [, amount, unit = ''] = /^(\d{1,4})([a-z]+?)s?ago$/.exec(words.join('')) ?? [];
+  const [milliseconds, known] = [UNIT_MS[UNITS[unit] as Unit], UNITS[unit]];
+  if (amount !== undefined) {
+    if (known === 'm' || known === 'h') return { elapsed: Number(amount) * milliseconds };
+    return known === 'd' || known === 'w' ? { ago: (Number(amount) * milliseconds) / DAY } : null;
+  }
+  return words.length > 0 && words.every((word) => readWord(word, parts)) ? parts : null;
+}
+
+function whenOf(parts: Parts | null, now: number, zone: string, sameDay?: number): When | null {
+  if (parts === null) return null;
+  const instant = parts.instant ?? (parts.elapsed === undefined ? undefined : now - parts.elapsed);
+  if (instant !== undefined) {
+    const day = Math.floor(localOf(zone, instant) / DAY) * DAY;
+    return Object.keys(parts).length === 1 ? { from: instant, to: instant, isDay: false, day } : null;
+  }
   const wallNow = localOf(zone, now);
   const today = Math.floor(wallNow / DAY) * DAY;
   const day = dayOf(parts, { today, sameDay, wallNow });
   if (day === null) return null;
-  const { time, date, month, ago } = parts;
+  const { time, date, month, months = 1, ago, weekday } = parts;
   const at = instantOf(zone, day + (time ?? 0));
-  const isPeriod = date === undefined && ago === undefined && time === undefined;
-  const after = isPeriod ? addMonths(day, month === undefined ? 12 : 1) : day + DAY;
+  const isPeriod = [date, ago, weekday, time].every((one) => one === undefined);
+  const after = isPeriod ? addMonths(day, month === undefined ? 12 : months) : day + DAY;
   return {
     from: at,
     to: time === undefined ? instantOf(zone, after) : at,
@@ -115,7 +184,7 @@ function parseWhen(words: readonly string[], now: number, zone: string, sameDay?
 }
 
 function dayOf(
-  { year, month, date, ago, time }: Parts,
+  { year, month, date, ago, weekday, isBefore = false, time }: Parts,
   {
     today,
     sameDay,
@@ -123,6 +192,11 @@ function dayOf(
   }: { readonly today: number; readonly sameDay: number | undefined; readonly wallNow: number },
 ): number | null {
   if (ago !== undefined) return today - ago * DAY;
+  if (weekday !== undefined) {
+    const days = (new Date(today).getUTCDay() - weekday + 7) % 7;
+    const isGiven = [year, month, date].some((one) => one !== undefined);
+    return isGiven ? null : today - (days === 0 && isBefore ? 7 : days) * DAY;
+  }
   if (month === undefined && date === undefined) {
     if (time === undefined) return year === undefined ? null : Date.UTC(year, 0);
     return year === undefined ? (sameDay ?? today) : null;
@@ -143,9 +217,21 @@ function dayOf(
   return day !== null && day > wallNow && new Date(day).getUTCFullYear() > begun ? null : day;
 }
 
+/** An instant as answers and payloads have it, in lower case. */
+const ISO_INSTANT = /^\d{4}-\d\d-\d\dt\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:z|[+-]\d\d:\d\d)$/;
+
 /** Applies one word. @returns false if it is not understood */
 function readWord(word: string, parts: Parts): boolean {
-  const [, isoYear, isoMonth, isoDate, rest] = /^(\d{4})-(\d\d)(?:-(\d\d)(?:t(.+))?)?$/.exec(word) ?? [];
+  if (ISO_INSTANT.test(word)) {
+    parts.instant = Date.parse(word.toUpperCase());
+    return !Number.isNaN(parts.instant);
+  }
+  if (/^\d{10}(?:\d{3})?$/.test(word)) {
+    parts.instant = Number(word.padEnd(13, '0'));
+    return true;
+  }
+  const [, isoYear, isoMonth, isoDate, rest] =
+    /^(\d{4})[-/.](\d\d?)(?:[-/.](\d\d?)(?:t(.+))?)?$/.exec(word) ?? [];
   if (isoYear !== undefined) {
     Object.assign(parts, { year: Number(isoYear), month: Number(isoMonth) - 1 });
     if (isoDate !== undefined) parts.date = Number(isoDate);
@@ -160,6 +246,20 @@ function readWord(word: string, parts: Parts): boolean {
   }
   if (word === 'today' || word === 'yesterday') {
     parts.ago = word === 'today' ? 0 : 1;
+    return true;
+  }
+  const [, quarter] = /^q([1-4])$/.exec(word) ?? [];
+  if (quarter !== undefined) {
+    Object.assign(parts, { month: 3 * Number(quarter) - 3, months: 3 });
+    return true;
+  }
+  if (word === 'last') {
+    parts.isBefore = true;
+    return true;
+  }
+  const weekday = word.length < 3 ? -1 : WEEKDAYS.findIndex((name) => name.startsWith(word));
+  if (weekday >= 0) {
+    parts.weekday = weekday;
     return true;
   }
   const month =
@@ -185,9 +285,9 @@ function readTime(word: string, parts: Parts): boolean {
     return true;
   }
   const [, hours, minutes, seconds = '0', half] =
-    /^(\d{1,2})(?::(\d\d))?(?::(\d\d))?(am|pm)?$/.exec(word) ?? [];
+    /^(\d{1,2})(?::(\d\d))?(?::(\d\d(?:\.\d{1,3})?))?(am|pm)?$/.exec(word) ?? [];
   if (hours === undefined || (minutes === undefined && half === undefined)) return false;
-  if (Number(hours) > 24 || Number(minutes ?? 0) > 59) return false;
-  parts.time = Number(hours) * HOUR + Number(minutes ?? 0) * MINUTE + Number(seconds) * 1_000;
+  parts.time = Number(hours) * HOUR + Number(minutes ?? 0) * MINUTE + Math.round(Number(seconds) * 1_000);
+  if (parts.time > DAY || Number(minutes ?? 0) > 59 || Number(seconds) >= 60) return false;
   return half === undefined || readTime(half, parts);
 }

@@ -1,6 +1,7 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createApp } from '../../../src/apps/apps.ts';
@@ -158,6 +159,35 @@ describe.each(availableEngines())('an import on %s', (engine) => {
     expect(JSON.parse(stdout)).toMatchObject({ imported: 1, failed: 2 });
     expect(stderr).toContain('line 1: the field "createdAt" is in the future');
     expect(stderr).toMatch(/line 3: the field "createdAt" is before \d{4}-\d\d-\d\d, the retention boundary/);
+  });
+
+  test('of joined files skips the byte order mark of each, and says of a file that is no UTF-8 what it is', async () => {
+    const app = await newApp();
+    const lines = eventsOf(2).map(lineOf);
+    const joined = await command(
+      app.appId,
+      lines.flatMap((line) => [`\uFEFF${line}`, '\uFEFF']),
+    );
+    expect(resultOf(joined)).toMatchObject({ imported: 2, failed: 0 });
+    const file = join(folder, 'other');
+    for (const [bytes, said] of [
+      [gzipSync(lines.join('\n')), 'looks like gzip: decompress it'],
+      [Buffer.from(`\uFEFF${lines.join('\n')}`, 'utf16le'), 'looks like UTF-16: save it as UTF-8'],
+    ] as const) {
+      await writeFile(file, bytes);
+      const settings = { DATABASE_URL: database.url, DATA_DIR: folder };
+      const outcome = await tidemark(['import', '--app', app.appId, file, '--json'], settings);
+      expect([outcome.code, outcome.stderr]).toEqual([1, expect.stringContaining(said)]);
+    }
+  });
+
+  test('of a file whose name ends in .tsv reads CSV', async () => {
+    const app = await newApp();
+    const file = join(folder, 'Events.TSV');
+    await writeFile(file, 'type\tcreatedAt\tpayload\nplain\t2026-01-31T08:30:00Z\t{}\n');
+    const settings = { DATABASE_URL: database.url, DATA_DIR: folder };
+    const outcome = await tidemark(['import', '--app', app.appId, file, '--json'], settings);
+    expect(resultOf(outcome)).toMatchObject({ imported: 1, failed: 0 });
   });
 
   test('reads standard input', async () => {

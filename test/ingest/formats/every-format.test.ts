@@ -244,6 +244,13 @@ test.each(Object.entries(CASES).filter(([name]) => name !== 'CloudEvents' && nam
         ),
       ]);
     }
+    for (const body of [
+      Buffer.from(`\uFEFF${one.body('1')}`, 'utf16le'),
+      Buffer.from(`\uFEFF${one.body('1')}`, 'utf16le').swap16(),
+    ]) {
+      const { status, body: told } = await post(one, body);
+      expect([status, told]).toEqual([400, expect.stringContaining('looks like UTF-16: send it as UTF-8')]);
+    }
   },
 );
 
@@ -264,6 +271,10 @@ test('joined files may each have a byte order mark', async () => {
   const file = Buffer.concat([MARK, Buffer.from('{"typeName":"a","payload":{}}\n')]);
   const { body } = await post(CASES['events, lines'] as Case, Buffer.concat([file, file]));
   expect(JSON.parse(body)).toMatchObject({ stored: 2, refused: 0 });
+  // One of them may be empty, or end with a mark alone.
+  const empty = Buffer.concat([MARK, file, MARK, Buffer.from('\r\n'), file, MARK]);
+  const again = await post(CASES['events, lines'] as Case, empty);
+  expect(JSON.parse(again.body)).toMatchObject({ stored: 2, refused: 0 });
 });
 
 test('the places of broken bytes in one long line are found in linear time', () => {

@@ -145,7 +145,16 @@ test('the type is the event name, else an attribute, else the severity', async (
     ['by field', { eventName: 'by field', ...named('event.name', 'other') }, ''],
     ['by attribute', named('event.name', 'by attribute'), ''],
     ['by my attribute', named('kind', 'by my attribute'), '?typeAttribute=kind'],
+    ['404', { attributes: [{ key: 'event.name', value: { intValue: '404' } }] }, ''],
+    ['true', { attributes: [{ key: 'event.name', value: { boolValue: true } }] }, ''],
     ['ERROR', { severityNumber: 17, severityText: 'Err' }, ''],
+    ['WARN', { severityNumber: 'SEVERITY_NUMBER_WARN2' }, ''],
+    ['FATAL', { severity_number: 'SEVERITY_NUMBER_FATAL' }, ''],
+    [
+      'SEVERITY_NUMBER_HIGH',
+      { severityNumber: 'SEVERITY_NUMBER_HIGH', severityText: 'SEVERITY_NUMBER_HIGH' },
+      '',
+    ],
     ['custom', { severityText: 'custom' }, ''],
     ['LOG', {}, ''],
   ];
@@ -472,6 +481,38 @@ describe('what is not of logs is told:', () => {
       partialSuccess: { rejectedLogRecords: '2', errorMessage: expect.stringContaining('timeUnixNano') },
     });
     expect(await stored(name)).toHaveLength(1);
+  });
+
+  test.each([
+    ['a number', { intValue: '7' }, [3, 0, '7']],
+    ['a number that is a double', { doubleValue: 1.5 }, [4, 1, 1.5]],
+    ['true', { bool_value: true }, [2, 0, '1']],
+  ] as const)('a record whose uid is %s is stored once', async (what, value, [field, type, number]) => {
+    const name = `uid is ${what}`;
+    const key = 'log.record.uid';
+    const fields = { eventName: name, timeUnixNano: '1769848200123456789', attributes: [{ key, value }] };
+    const json = JSON.stringify({ resourceLogs: [{ scopeLogs: [{ logRecords: [fields] }] }] });
+    const any = new BinaryWriter().tag(field, type);
+    const held = (type === 1 ? any.double(number) : any.int64(number)).finish();
+    const attribute = new BinaryWriter().tag(1, 2).string(key).tag(2, 2).bytes(held).finish();
+    const record = new BinaryWriter().tag(1, 1).fixed64('1769848200123456789').tag(12, 2).string(name);
+    const message = request(record.tag(6, 2).bytes(attribute).finish());
+    for (let time = 0; time < 2; time += 1) {
+      expect((await post(json, 'application/json')).body).toBe('{}');
+      expect((await post(message, PROTOBUF)).status).toBe(200);
+    }
+    expect(await stored(name)).toHaveLength(1);
+  });
+
+  test.each([
+    ['a list', { arrayValue: { values: [] } }],
+    ['a number that has lost digits', { intValue: 2 ** 60 }],
+  ])('a record whose uid is %s is refused', async (_, value) => {
+    const record = { timeUnixNano: '1769848200123456789', attributes: [{ key: 'log.record.uid', value }] };
+    const body = { resourceLogs: [{ scopeLogs: [{ logRecords: [record] }] }] };
+    expect(JSON.parse((await post(JSON.stringify(body), 'application/json')).body)).toEqual({
+      partialSuccess: { rejectedLogRecords: '1', errorMessage: expect.stringContaining('log.record.uid') },
+    });
   });
 
   test.each(['eventName', 'severityText', 'severityNumber'])(

@@ -10,7 +10,7 @@ import { skipSpace } from '../../../json/lexer.ts';
 import { JsonScan, SLICE_CHARACTERS } from '../../../json/scan.ts';
 import { memberText, scanValue } from '../../../json/values.ts';
 import { nanosecondsProblem, parseNanoseconds } from '../times.ts';
-import { joined, type LogRecord } from './protobuf.ts';
+import { joined, keepText, type LogRecord, SEVERITIES } from './protobuf.ts';
 
 const QUOTE = 0x22;
 const COMMA = 0x2c;
@@ -264,7 +264,7 @@ class LogsText {
     const record = {
       members: this.#text.slice(start + 1, scan.end - 1).trim(),
       eventName: texts.get('eventName') ?? '',
-      severityNumber: Number(texts.get('severityNumber')) || 0,
+      severityNumber: severityOf(texts.get('severityNumber') ?? ''),
       severityText: texts.get('severityText') ?? '',
       time,
       attributes: this.#attributes.in(scan.member('attributes')),
@@ -283,6 +283,12 @@ const FIELDS = [
 ] as const;
 const RECORD_MEMBERS = [...FIELDS.flat(), 'attributes'];
 
+/** A severity by its number, or by the name that Protobuf's JSON gives it: `SEVERITY_NUMBER_WARN2` is 14. 0: unknown. */
+function severityOf(text: string): number {
+  const [, name = '', place = '1'] = /^SEVERITY_NUMBER_([A-Z]+)([2-4])?$/.exec(text) ?? [];
+  return name === '' ? Number(text) || 0 : 4 * SEVERITIES.indexOf(name) + Number(place);
+}
+
 /** When it happened, else when it was observed, in milliseconds; 0 if unknown, and a refusal for what is no time. */
 function timeOf(texts: ReadonlyMap<string, string>): number | Rejection {
   for (const name of ['timeUnixNano', 'observedTimeUnixNano']) {
@@ -294,7 +300,7 @@ function timeOf(texts: ReadonlyMap<string, string>): number | Rejection {
   return 0;
 }
 
-/** Finds string values of attributes. Most records have none of them, so the text is searched before it is parsed. */
+/** Finds values of attributes. Most records have none of them, so the text is searched before it is parsed. */
 class AttributeSearch {
   readonly #wanted: ReadonlySet<string>;
   readonly #texts: readonly string[];
@@ -304,18 +310,17 @@ class AttributeSearch {
     this.#texts = [...wanted].map((name) => JSON.stringify(name));
   }
 
-  in(json: string | null): ReadonlyMap<string, string> {
+  in(json: string | null): ReadonlyMap<string, string | null> {
     if (json === null || !this.#texts.some((text) => json.includes(text))) return NONE_FOUND;
     const attributes: unknown = JSON.parse(json);
-    const found = new Map<string, string>();
+    const found = new Map<string, string | null>();
     if (!Array.isArray(attributes)) return found;
     for (const attribute of attributes) {
-      const { key, value } = (attribute ?? {}) as { key?: unknown; value?: Record<string, unknown> };
-      const text = value?.stringValue ?? value?.string_value;
-      if (typeof key === 'string' && this.#wanted.has(key) && typeof text === 'string') found.set(key, text);
+      const { key, value } = (attribute ?? {}) as { key?: unknown; value?: unknown };
+      if (typeof key === 'string' && this.#wanted.has(key)) keepText(found, key, value);
     }
     return found;
   }
 }
 
-const NONE_FOUND: ReadonlyMap<string, string> = new Map();
+const NONE_FOUND: ReadonlyMap<string, string | null> = new Map();

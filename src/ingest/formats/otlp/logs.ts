@@ -2,7 +2,7 @@
 import { BinaryWriter } from '@bufbuild/protobuf/wire';
 import { eventTypeNameProblem } from '../../../apps/event-types.ts';
 import { decoded, unnamedEncoding } from '../../../base/utf8.ts';
-import { Rejection } from '../../../errors.ts';
+import { invalidField, Rejection } from '../../../errors.ts';
 import { ENCODINGS } from '../../../http/compressed-body.ts';
 import type { Answer, Exchange } from '../../../http/exchange.ts';
 import { Query, text } from '../../../http/query.ts';
@@ -15,7 +15,7 @@ import type { EventStream, Format, Sent } from '../format.ts';
 import { eventKey } from '../key.ts';
 import { cut } from '../times.ts';
 import { logRecords as jsonRecords } from './json.ts';
-import { type LogRecord, MalformedMessage, logRecords as protobufRecords } from './protobuf.ts';
+import { type LogRecord, MalformedMessage, logRecords as protobufRecords, SEVERITIES } from './protobuf.ts';
 
 export const PROTOBUF_TYPE = 'application/x-protobuf';
 const JSON_TYPE = 'application/json';
@@ -165,12 +165,15 @@ class RecordEvents {
     const characters = record.members.length + origin.length;
     if (characters > limits.maxEventBytes) return tooLarge(limits);
     this.refusal = hold(characters);
-    const name = record.eventName || record.attributes.get(this.#attribute) || severityName(record);
+    const { attributes } = record;
+    for (const [attribute, text] of attributes)
+      if (text === null) return invalidField(attribute, 'must be a string or a number');
+    const name = record.eventName || attributes.get(this.#attribute) || severityName(record);
     const type = this.#types.named(name);
     if (type === null)
       return new Rejection('invalidBody', `The event name ${eventTypeNameProblem(name) ?? 'is not valid'}.`);
     const time = record.time === 0 ? null : record.time;
-    const id = record.attributes.get(RECORD_ID) ?? '';
+    const id = attributes.get(RECORD_ID) ?? '';
     const separator = record.members === '' || origin === '' ? '' : ',';
     return {
       type,
@@ -180,9 +183,6 @@ class RecordEvents {
     };
   }
 }
-
-/** Short names of severity numbers, four for each (data model, "Displaying Severity"). */
-const SEVERITIES = ['TRACE', 'DEBUG', 'INFO', 'WARN', 'ERROR', 'FATAL'];
 
 function severityName({ severityNumber, severityText }: LogRecord): string {
   return SEVERITIES[Math.ceil(severityNumber / 4) - 1] ?? (severityText || 'LOG');

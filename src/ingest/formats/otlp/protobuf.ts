@@ -17,9 +17,12 @@ export interface LogRecord {
   readonly severityText: string;
   /** When it happened, else when it was observed: milliseconds since 1970; 0 if unknown. */
   readonly time: number;
-  /** String values of the attributes that were asked for. */
-  readonly attributes: ReadonlyMap<string, string>;
+  /** Values of the attributes that were asked for, as texts; null for one that is none. */
+  readonly attributes: ReadonlyMap<string, string | null>;
 }
+
+/** Short names of severity numbers, four for each (data model, "Displaying Severity"). */
+export const SEVERITIES = ['TRACE', 'DEBUG', 'INFO', 'WARN', 'ERROR', 'FATAL'];
 
 /** A record with the members of its resource and scope; or what is wrong with it. */
 export type OneRecord = { readonly record: LogRecord; readonly origin: string } | Problem | undefined;
@@ -242,7 +245,7 @@ class LogsMessage {
     const reader = this.#reader;
     const { wanted } = this.#options;
     const attributes: string[] = [];
-    const found = new Map<string, string>();
+    const found = new Map<string, string | null>();
     let [time, observedTime] = [0n, 0n];
     let [severityNumber, dropped, flags] = [0, 0, 0];
     let [severityText, eventName, body, traceId, spanId] = ['', '', '', '', ''];
@@ -299,7 +302,7 @@ class LogsMessage {
     limit: number,
     depth: number,
     wanted: ReadonlySet<string> = NONE_WANTED,
-    found: Map<string, string> | null = null,
+    found: Map<string, string | null> | null = null,
   ): string {
     const part = this.#begin(limit);
     let key = '';
@@ -311,8 +314,7 @@ class LogsMessage {
       else return false;
       return true;
     });
-    if (found !== null && wanted.has(key) && value.startsWith(STRING_VALUE))
-      found.set(key, JSON.parse(value.slice(STRING_VALUE.length, -1)) as string);
+    if (found !== null && wanted.has(key) && value !== '') keepText(found, key, JSON.parse(value));
     return `{"key":${JSON.stringify(key)}${value === '' ? '' : `,"value":${value}`}}`;
   }
 
@@ -371,7 +373,18 @@ const RECORD_TYPES: readonly (WireType | undefined)[] = [
 ];
 
 const NONE_WANTED: ReadonlySet<string> = new Set();
-const STRING_VALUE = '{"stringValue":';
+/** The members of an AnyValue that are no lists, maps or bytes, also by the names of their fields. */
+const SCALAR = /^(?:string|int|double|bool)(?:V|_v)alue$/;
+
+/** Keeps the text of an AnyValue in JSON; null where it has none, or is a number that has lost digits. An empty one is absent. */
+export function keepText(found: Map<string, string | null>, key: string, value: unknown): void {
+  if (typeof value !== 'object' || value === null) return;
+  const members = Object.entries(value).filter(([, one]) => one !== null);
+  const scalar: unknown = members.find(([name]) => SCALAR.test(name))?.[1];
+  const isExact = typeof scalar !== 'number' || !Number.isInteger(scalar) || Number.isSafeInteger(scalar);
+  const isText = ['string', 'number', 'boolean'].includes(typeof scalar) && isExact;
+  if (members.length > 0) found.set(key, isText ? String(scalar) : null);
+}
 
 /** Members of an object; those that are absent are empty. */
 export function joined(...members: readonly string[]): string {
