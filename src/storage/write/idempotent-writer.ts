@@ -109,7 +109,7 @@ export class IdempotentWriter {
       engine,
       timeouts,
       past,
-      isUnreachable: () => node.isUnreachable,
+      node,
       log,
       now,
     });
