@@ -28,8 +28,8 @@ const ofKind = (...kinds: readonly Kind[]): string[] => kinds.map((kind) => `tes
 const CONTRACTS = 'test/**/*.contract.ts';
 
 const isNightly = process.env.TEST_NIGHTLY === 'true';
-/** What of one server's suites tells its engines apart: the schema, how rows are written, read and counted. */
-const FIRST_OF_ENGINE = ['migrate', 'event-writer', 'event-page', 'series'].map(
+/** What of one server's suites tells its engines apart: the schema, how rows are written, read, counted and listed. */
+const FIRST_OF_ENGINE = ['migrate', 'event-writer', 'event-page', 'series', 'word-lists'].map(
   (part) => `test/storage/**/${part}.engine.test.ts`,
 );
 const ENGINE = [CONTRACTS, ...(isNightly ? ofKind('engine') : FIRST_OF_ENGINE)];

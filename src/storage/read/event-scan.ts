@@ -15,7 +15,7 @@ import type { ArchivedGroup } from '../database/archive-source.ts';
 import { errorCode, SQLSTATE, type Sql, type Transaction } from '../database/connect.ts';
 import { passes, type TextTest, textLiteral, type WordTest } from '../fields/row-filter.ts';
 import { type Retention, readRetention } from '../retention.ts';
-import { WordLookup } from '../words/lookup.ts';
+import { type Listed, WordLookup } from '../words/lookup.ts';
 import { wantedOf } from './archived-rows.ts';
 import { type Copied, CopiedRows, copyRows, RowBuffer } from './copied-rows.ts';
 import type { EventScope, Order } from './page-request.ts';
@@ -188,17 +188,16 @@ export class EventScan {
         const limited = tx.unsafe(`SET LOCAL statement_timeout = ${STEP_TIMEOUT_MS}`).execute();
         limited.catch(() => undefined); // What follows fails too.
         const retention = await readRetention(tx, this.#request.appId);
-        const { interval: before, group } = await this.#findArchived(tx, interval, retention);
-        if (group !== null)
-          return await this.#readArchived(tx, { interval: before, group }, retention, {
-            rows: limit,
-            bytes: most,
-          });
-        const listed = await this.#words.find(tx, before);
+        const listed = await this.#words.find(tx, interval, this.#request.order);
         const searchedBy = listed === null ? 'scan' : listed.isWhole ? 'words' : 'mixed';
-        const part = { interval: before, searchedBy } as const;
         if (listed?.intervals.length === 0)
-          return { rows: NO_ROWS, looked: 0, last: null, isWhole: true, ...part };
+          return { rows: NO_ROWS, looked: 0, last: null, isWhole: true, interval, searchedBy };
+        const { interval: before, group } = await this.#findArchived(tx, listed, interval, retention);
+        const part = { interval: before, searchedBy } as const;
+        if (group !== null) {
+          const limits = { rows: limit, bytes: most };
+          return { ...(await this.#readArchived(tx, { ...part, group }, retention, limits)), searchedBy };
+        }
         const page =
           listed === null
             ? this.#page(before, limit, retention)
@@ -214,16 +213,18 @@ export class EventScan {
   }
 
   /**
-   * The next group of the archive, in the interval that ends with its day; where others come before it, null and the interval up to
-   * its day.
+   * The next group of the archive that may have wanted rows, in the interval that ends with its day; where others come before it, null
+   * and the interval up to its day.
    */
   async #findArchived(
     tx: Snapshot,
-    interval: Interval,
+    listed: Listed | null,
+    whole: Interval,
     retention: Retention,
   ): Promise<{ readonly interval: Interval; readonly group: ArchivedGroup | null }> {
     const { appId, order } = this.#request;
     const isAscending = order === 'asc';
+    const { interval, intervals } = listed ?? { interval: whole, intervals: [whole] };
     const day = await tx.archived.firstDay(retention, { appId, ...interval }, order);
     if (day === null) return { interval, group: null };
     const end = day + DAY_MS;
@@ -233,7 +234,9 @@ export class EventScan {
     const groups = await tx.archived.groups(retention, { appId, typeIds: null, ...ofDay });
     const position = this.#position;
     const next = inOrderOf(groups, order).find(
-      (group) => position === null || comesBefore(position, isAscending ? lastOf(group) : group, order),
+      (group) =>
+        intervals.some(({ from, until }) => group.at < until && group.lastAt >= from) &&
+        (position === null || comesBefore(position, isAscending ? lastOf(group) : group, order)),
     );
     return { interval: ofDay, group: next ?? null };
   }
@@ -333,7 +336,13 @@ export class EventScan {
       position === null
         ? ''
         : `AND (created_at, id) ${comparison} (${timeLiteral(position.at)}, ${textLiteral(position.id)}::uuid)`;
-    const after = `${compared(beyond, this.#position)} ${compared(before, upTo)}`;
+    // By a comparison of rows each part would be looked for from the position on, and not where it begins.
+    const { at, id } = this.#position ?? { at: 0, id: '' };
+    const time = timeLiteral(at);
+    const after =
+      within === '' || this.#position === null
+        ? `${compared(beyond, this.#position)} ${compared(before, upTo)}`
+        : `AND (created_at ${beyond} ${time} OR created_at = ${time} AND id ${beyond} ${textLiteral(id)}::uuid)`;
     return `
       SELECT id, created_at, type_id, payload FROM events
        WHERE app_id = ${appId} AND created_at >= ${timeLiteral(from)} AND created_at < ${timeLiteral(until)} ${after}

@@ -5,11 +5,11 @@
 import { HASH_BITS } from '../../json/words.ts';
 
 /** Slices of a segment. */
-export const MOST_SLICES = 512;
-const SLICE_BITS = 9;
+export const MOST_SLICES = 1_024;
+const SLICE_BITS = 10;
 const SLICE_MASK = MOST_SLICES - 1;
 /** A word in more slices than these has a bit for each group of slices. */
-const MOST_LISTED = 32;
+const MOST_LISTED = 384;
 const GROUPS = 32;
 const GROUP_SLICES = MOST_SLICES / GROUPS;
 /** Bytes of a part, about: a row of a table. */
@@ -38,8 +38,8 @@ export const partOf = (hash: number, { partBits }: Pick<ListCode, 'partBits'>): 
 export const entryOf = (hash: number, slice: number): number => (hash << SLICE_BITS) | slice;
 
 /** The part of an entry. */
-export const partOfEntry = (entry: number, { partBits }: Pick<ListCode, 'partBits'>): number =>
-  entry >>> (HASH_BITS + SLICE_BITS - partBits);
+export const partOfEntry = (entry: number, code: Pick<ListCode, 'partBits'>): number =>
+  partOf(entry >>> SLICE_BITS, code);
 
 class BitWriter {
   #bytes = new Uint8Array(4_096);
@@ -57,6 +57,13 @@ class BitWriter {
       this.#bytes[byte] = (this.#bytes[byte] ?? 0) | (some << (free - taken));
       this.#at += taken;
     }
+  }
+
+  /** A number from 1 on, in few bits where it is small (Elias gamma). */
+  gamma(value: number): void {
+    const more = 31 - Math.clz32(value);
+    this.bits(0, more);
+    this.bits(value, more + 1);
   }
 
   rice(value: number, bits: number): void {
@@ -90,6 +97,12 @@ class BitReader {
     return value;
   }
 
+  gamma(): number {
+    let more = 0;
+    while (this.#bit() === 0) more += 1;
+    return (1 << more) | this.bits(more);
+  }
+
   rice(bits: number): number {
     let high = 0;
     while (this.#bit() === 1) high += 1;
@@ -105,8 +118,6 @@ class BitReader {
   }
 }
 
-/** How often a word is listed is coded in few bits where it is seldom. */
-const COUNT_RICE = 0;
 const WORDS_BITS = 24;
 
 /** Bits of the distance between two of so many slices that are written as they are. */
@@ -135,7 +146,7 @@ export function encodePart(entries: Uint32Array, part: number, { partBits, rice 
     writer.rice(hash - before - 1, rice);
     before = hash;
     const count = end - at;
-    writer.rice(Math.min(count, MOST_LISTED + 1) - 1, COUNT_RICE);
+    writer.gamma(Math.min(count, MOST_LISTED + 1));
     if (count > MOST_LISTED) {
       let groups = 0;
       for (; at < end; at += 1) groups |= 1 << Math.floor(((entries[at] ?? 0) & SLICE_MASK) / GROUP_SLICES);
@@ -160,7 +171,7 @@ export function slicesIn(list: Uint8Array, hash: number, { partBits, rice }: Lis
   for (let left = reader.bits(WORDS_BITS); left > 0; left -= 1) {
     known += reader.rice(rice) + 1;
     if (known > hash) return [];
-    const count = reader.rice(COUNT_RICE) + 1;
+    const count = reader.gamma();
     const slices: number[] = [];
     if (count > MOST_LISTED) {
       const groups = reader.bits(GROUPS);

@@ -3,14 +3,19 @@ import type { Interval } from '../counts/intervals.ts';
 import type { Snapshot } from '../counts/stale.ts';
 import type { Sql } from '../database/connect.ts';
 import type { WordTest } from '../fields/row-filter.ts';
+import type { Order } from '../read/page-request.ts';
 import { MOST_SLICES, slicesIn } from './lists.ts';
 
 /** Words that are looked up: each takes a row of each segment. */
 const MOST_WORDS = 16;
+/** Intervals that are looked at in one step, of some hundred events each. */
+const MOST_INTERVALS = 500;
 
 export interface Listed {
   /** In order of time, apart from each other. */
   readonly intervals: readonly Interval[];
+  /** What they say of: less than was asked for where there are many. It begins, in the order of the search, with the first of them. */
+  readonly interval: Interval;
   /** Whether lists name all of it. */
   readonly isWhole: boolean;
 }
@@ -44,7 +49,7 @@ export class WordLookup {
   }
 
   /** @returns null where lists say nothing: all of the interval is to be read */
-  async find(tx: Snapshot, { from, until }: Interval): Promise<Listed | null> {
+  async find(tx: Snapshot, { from, until }: Interval, order: Order): Promise<Listed | null> {
     if (this.#tests.length === 0) return null;
     if (this.#hasLists === null) {
       const [engine] = await tx<{ has: boolean }[]>`SELECT to_regclass('word_states') IS NOT NULL AS has`;
@@ -56,7 +61,7 @@ export class WordLookup {
       WITH unlisted AS MATERIALIZED (
         SELECT start, finish FROM unlisted_minutes WHERE app_id = ${this.#appId} AND start < ${end} AND finish > ${start}
          UNION
-        SELECT bucket, bucket + interval '1 minute' FROM pending_deltas
+        SELECT bucket, bucket + interval '1 minute' FROM stamped_minutes
          WHERE app_id = ${this.#appId} AND bucket < ${end} AND bucket > ${start}::timestamptz - interval '1 minute'
          ORDER BY start)
       SELECT ARRAY(SELECT id::float8 FROM word_segments
@@ -68,10 +73,19 @@ export class WordLookup {
     const { segments, froms, untils } = state;
     await this.#learn(tx, segments);
     const unlisted = froms.map((at, index) => ({ from: at, until: untils[index] ?? at }));
-    const intervals = [...unlisted, ...segments.flatMap((id) => this.#known.get(id) ?? [])]
-      .map((one) => ({ from: Math.max(from, one.from), until: Math.min(until, one.until) }))
-      .filter((one) => one.from < one.until);
-    return { intervals: joined(intervals), isWhole: unlisted.length === 0 };
+    const all = joined(
+      [...unlisted, ...segments.flatMap((id) => this.#known.get(id) ?? [])]
+        .map((one) => ({ from: Math.max(from, one.from), until: Math.min(until, one.until) }))
+        .filter((one) => one.from < one.until),
+    );
+    const isCut = all.length > MOST_INTERVALS;
+    const intervals = order === 'asc' ? all.slice(0, MOST_INTERVALS) : all.slice(-MOST_INTERVALS);
+    const [first, last] = [intervals[0]?.from ?? from, intervals.at(-1)?.until ?? until];
+    const interval =
+      order === 'asc'
+        ? { from: first, until: isCut ? last : until }
+        : { from: isCut ? first : from, until: last };
+    return { intervals, interval, isWhole: unlisted.length === 0 };
   }
 
   /** Reads what segments say of the words. */

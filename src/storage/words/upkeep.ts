@@ -4,13 +4,15 @@
  */
 import { TimeSlice } from '../../base/time-slice.ts';
 import type { Interval } from '../counts/intervals.ts';
-import { ALL_TYPES, DAY_MS, floorTo, MINUTE_MS } from '../counts/levels.ts';
-import { errorCode, SQLSTATE, type Sql, type Transaction } from '../database/connect.ts';
+import { ALL_TYPES, DAY_MS, DAYS, floorTo, MINUTE_MS } from '../counts/levels.ts';
+import { errorCode, type Fragment, SQLSTATE, type Sql, type Transaction } from '../database/connect.ts';
 import { withFieldsLocked } from '../fields/fields-lock.ts';
 import { textLiteral } from '../fields/row-filter.ts';
 import { stepsOf } from '../fields/uncounted-minutes.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
+import type { Step } from '../maintenance/steps.ts';
 import { copyRows, RowBuffer } from '../read/copied-rows.ts';
+import { SNAPSHOT_LOCK } from '../read/snapshot.ts';
 import { readRetention } from '../retention.ts';
 import { joined } from './lookup.ts';
 import { SEGMENT_EVENTS, SegmentBuilder } from './segment.ts';
@@ -61,6 +63,13 @@ export class WordUpkeep {
     this.#deadNotes = new DeadRows(sql, vacuums, ['unlisted_minutes'], VACUUM_AFTER);
   }
 
+  get steps(): readonly Step[] {
+    return [
+      { name: 'words', every: 'second', run: () => this.everySecond() },
+      { name: 'words', every: 'ten minutes', run: () => this.everyTenMinutes() },
+    ];
+  }
+
   async everySecond(): Promise<void> {
     const until = this.#now() + BUILD_MS;
     // In no order: where the time is over, the apps that are left have their turn another second.
@@ -84,7 +93,7 @@ export class WordUpkeep {
         await tx`DELETE FROM word_segments WHERE app_id = ${appId} AND finish <= ${boundary}`;
         const crowded = await tx<{ day: number }[]>`
           SELECT (extract(epoch FROM date_bin('1 day', start, 'epoch')) * 1000)::float8 AS day FROM word_segments
-           WHERE app_id = ${appId} AND start < ${new Date(this.#today)}
+           WHERE app_id = ${appId} AND start < ${new Date(this.#today)} AND ${hasRowsHere(tx, appId)}
            GROUP BY 1 HAVING count(*) > ${MOST_SMALL_SEGMENTS} + 2 * sum(events) / ${SEGMENT_EVENTS}
            ORDER BY 1 LIMIT 1`;
         for (const { day } of crowded) {
@@ -135,8 +144,10 @@ export class WordUpkeep {
       await tx`DELETE FROM unlisted_minutes WHERE app_id = ${appId}`;
       const boundary = new Date(floorTo((await readRetention(tx, appId)).first(), DAY_MS));
       const days = await tx<{ day: number }[]>`
-        SELECT (extract(epoch FROM bucket) * 1000)::float8 AS day FROM day_counts
-         WHERE app_id = ${appId} AND type_id = ${ALL_TYPES} AND bucket >= ${boundary}`;
+        SELECT (extract(epoch FROM bucket) * 1000)::float8 AS day
+          FROM (SELECT bucket FROM ${tx(DAYS.view)} WHERE app_id = ${appId} AND type_id = ${ALL_TYPES}
+                 UNION SELECT date_bin('1 day', bucket, 'epoch') FROM pending_marks) AS days
+         WHERE bucket >= ${boundary}`;
       const intervals = days.map(({ day }) => ({ from: day, until: day + DAY_MS }));
       await addNotes(tx, appId, intervals);
       await tx`UPDATE word_states SET begun_at = now() WHERE app_id = ${appId}`;
@@ -205,12 +216,13 @@ export class WordUpkeep {
   }
 
   /**
-   * Works on lists in one snapshot, beside no other work on lists or fields. Both locks come before the snapshot.
+   * Works on lists in one snapshot, beside no other work on lists or fields. All locks come before the snapshot.
    * @returns null where others work: it is to be tried again
    */
   async #locked<T extends object | number>(work: (tx: Transaction) => Promise<T>): Promise<T | null> {
     return await withFieldsLocked(this.#sql, async (tx) => {
       await tx`LOCK TABLE word_segments IN EXCLUSIVE MODE NOWAIT`;
+      await tx`LOCK TABLE ${tx(SNAPSHOT_LOCK)} IN ACCESS SHARE MODE`;
       return await work(tx);
     });
   }
@@ -223,6 +235,10 @@ interface Note extends Interval {
 
 const sumOf = (numbers: readonly number[]): number => numbers.reduce((sum, number) => sum + number, 0);
 
+/** The condition that the day of a start has not left for the archive. */
+const hasRowsHere = (tx: Transaction, appId: number): Fragment => tx`
+  (start AT TIME ZONE 'UTC')::date NOT IN (SELECT day FROM archived_parts AS away WHERE away.app_id = ${appId})`;
+
 /** Notes of an app, the oldest first, but for those of days whose rows are in the archive alone. */
 async function readNotes(tx: Transaction, appId: number, from: number): Promise<readonly Note[]> {
   return await tx<Note[]>`
@@ -230,7 +246,7 @@ async function readNotes(tx: Transaction, appId: number, from: number): Promise<
            count(*)::float8 AS count
       FROM unlisted_minutes
      WHERE app_id = ${appId} AND start >= ${new Date(from)}
-       AND (start AT TIME ZONE 'UTC')::date NOT IN (SELECT day FROM archived_parts AS away WHERE away.app_id = ${appId})
+       AND ${hasRowsHere(tx, appId)}
      GROUP BY 1, 2 ORDER BY 1, 2 LIMIT ${NOTES_AT_ONCE}`;
 }
 
@@ -297,10 +313,10 @@ async function storeSegments(
   let builder = new SegmentBuilder(segmentEvents);
   for (const { from, until } of intervals) {
     let isApart = true;
-    for (let after = ''; ; ) {
+    for (let [first, after] = [from, '']; ; ) {
       const query = `
         SELECT id, created_at, type_id, payload FROM events
-         WHERE app_id = ${appId} AND created_at >= '${new Date(from).toISOString()}' AND created_at < '${new Date(until).toISOString()}' ${after}
+         WHERE app_id = ${appId} AND created_at >= '${new Date(first).toISOString()}' AND created_at < '${new Date(until).toISOString()}' ${after}
          ORDER BY created_at, id LIMIT ${ROWS_AT_ONCE}`;
       const { rows, isWhole } = await copyRows(tx, query, { most: BYTES_AT_ONCE, buffer });
       while (rows.next()) {
@@ -314,6 +330,7 @@ async function storeSegments(
       }
       const { last } = rows;
       if (last === null || (isWhole && rows.length < ROWS_AT_ONCE)) break;
+      first = last.at;
       after = `AND (created_at, id) > ('${new Date(last.at).toISOString()}', ${textLiteral(last.id)}::uuid)`;
     }
   }

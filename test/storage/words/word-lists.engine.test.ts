@@ -1,9 +1,20 @@
 /** Searches by lists of words find what a scan finds, whatever is written, erased, listed and killed meanwhile. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { ArchivedGroups } from '../../../src/archive/archived-groups.ts';
+import { archiveDueDays, bringDayBack, type DayOutcome } from '../../../src/archive/archiving.ts';
+import { CHANGED } from '../../../src/archive/days.ts';
+import { openArchiveStore } from '../../../src/archive/store.ts';
+import { readConfig } from '../../../src/config.ts';
 import { wordsOf } from '../../../src/json/words.ts';
 import { parseFilters, payloadFilter, type SearchedTexts } from '../../../src/read/filter/payload-filter.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../../src/storage/counts/levels.ts';
 import { connect, type Sql } from '../../../src/storage/database/connect.ts';
+import { compress } from '../../../src/storage/engines/timescale/compression.ts';
 import { type EventReader, openStorage, type Storage } from '../../../src/storage/storage.ts';
 import { partOf, slicesIn } from '../../../src/storage/words/lists.ts';
 import { WordUpkeep } from '../../../src/storage/words/upkeep.ts';
@@ -25,8 +36,8 @@ interface Known extends FieldEvent {
   state: 'written' | 'stored' | 'erasing' | 'erased';
 }
 
-/** Lists are kept on PostgreSQL alone. */
-const ENGINES = availableEngines().filter((engine) => engine.startsWith('postgres'));
+/** A cluster keeps no lists. */
+const ENGINES = availableEngines().filter((engine) => engine !== 'citus');
 
 describe.runIf(ENGINES.length > 0).each(ENGINES)('with %s', (engine) => {
   let fields: FieldDatabase;
@@ -64,15 +75,13 @@ describe.runIf(ENGINES.length > 0).each(ENGINES)('with %s', (engine) => {
   async function search(
     texts: SearchedTexts & { filter?: string },
     has: (event: Known) => boolean,
+    within: { from: number | null; until: number | null } = { from: null, until: null },
   ): Promise<{ looked: number; searchedBy: unknown[] }> {
     const conditions = texts.filter === undefined ? [] : parseFilters([texts.filter]);
     const filter = typeof conditions === 'string' ? null : payloadFilter(conditions, texts);
     const order = random(2) === 0 ? 'asc' : 'desc';
     const wanted = known.filter((event) => event.state === 'stored' && has(event));
-    const opened = reader.search(
-      { appId: 1, typeIds: null, from: null, until: null, order, after: null },
-      filter,
-    );
+    const opened = reader.search({ appId: 1, typeIds: null, ...within, order, after: null }, filter);
     const found: string[] = [];
     const searchedBy: unknown[] = [];
     let looked = 0;
@@ -215,6 +224,8 @@ describe.runIf(ENGINES.length > 0).each(ENGINES)('with %s', (engine) => {
       whileOthers(build(upkeep)),
       whileOthers(build(other)),
       whileOthers(searchSome),
+      // Rows move into columnstores, and are opened where late ones come.
+      ...(engine === 'timescale' ? [whileOthers(() => compress(fields.sql, 1, 0))] : []),
       whileOthers(async () => {
         const some = known.filter(({ state }) => state === 'stored');
         const chosen = some.filter((_, index) => index % 97 === erasures % 97).slice(0, 4);
@@ -252,31 +263,59 @@ describe.runIf(ENGINES.length > 0).each(ENGINES)('with %s', (engine) => {
     expect(longest?.days).toBe(0);
   });
 
-  test('a day that leaves for the archive loses its lists, and is noted when it is back', async () => {
-    const day = Math.floor(NOW / DAY_MS) * DAY_MS - DAY_MS;
-    const listed = async (): Promise<{ segments: number; notes: number } | undefined> => {
-      const [row] = await fields.sql<{ segments: number; notes: number }[]>`
-        SELECT (SELECT count(*)::integer FROM word_segments
-                 WHERE app_id = 1 AND start >= ${new Date(day)} AND start < ${new Date(day + DAY_MS)}) AS segments,
-               (SELECT count(*)::integer FROM unlisted_minutes
-                 WHERE app_id = 1 AND start = ${new Date(day)} AND finish = ${new Date(day + DAY_MS)}) AS notes`;
-      return row;
+  test('a day that leaves for the archive keeps its lists: of a word that is nowhere no group is read', async () => {
+    const start = Math.floor(NOW / DAY_MS) * DAY_MS - 3 * DAY_MS;
+    const within = { from: start, until: start + DAY_MS };
+    const day = new Date(start).toISOString().slice(0, 'YYYY-MM-DD'.length);
+    const folder = await mkdtemp(join(tmpdir(), 'tidemark-words-'));
+    const store = openArchiveStore(readConfig({ ARCHIVE_URL: pathToFileURL(folder).href }));
+    const groups = new ArchivedGroups({ store, log: pino({ level: 'silent' }) });
+    fields.sql.pool.database.archive = groups;
+    const archiving = { sql: fields.alone, storage, store, installationId: 'here' };
+    const segments = async (): Promise<readonly unknown[]> =>
+      await fields.sql`SELECT id FROM word_segments WHERE app_id = 1 AND start >= ${new Date(start)} AND start < ${new Date(start + DAY_MS)}`;
+    const listAll = async (): Promise<void> => {
+      await upkeep.everyTenMinutes();
+      for (let seconds = 0; seconds < 12; seconds += 1) await upkeep.everySecond();
     };
-    expect((await listed())?.segments).toBeGreaterThan(0);
-    await fields.sql`
-      INSERT INTO archived_parts (app_id, day, part, key, events, bytes, groups, footer)
-      VALUES (1, ${new Date(day).toISOString().slice(0, 10)}::text::date, 0, 'key', 0, 0, '[]', '')`;
-    expect(await listed()).toEqual({ segments: 0, notes: 1 });
-    // Nothing is listed of a day whose rows are elsewhere.
-    await upkeep.everyTenMinutes();
-    for (let seconds = 0; seconds < 5; seconds += 1) await upkeep.everySecond();
-    expect(await listed()).toEqual({ segments: 0, notes: 1 });
-    await fields.sql`DELETE FROM archived_parts WHERE app_id = 1`;
+    await fields.settle();
+    await listAll();
+    const listed = await segments();
+    expect(listed.length).toBeGreaterThan(0);
+    const outcomes: DayOutcome[] = [];
+    await archiveDueDays({
+      ...{ ...archiving, filter: { app: 'app1', from: day, to: day }, until: start + DAY_MS },
+      ...{ keepRows: false, reachMs: 0, onDay: (outcome) => outcomes.push(outcome) },
+    });
+    expect(outcomes).toMatchObject([{ day, problem: null, isAway: true }]);
+    expect(await segments()).toEqual(listed);
+    const nowhere = await search({ word: 'nowhere' }, () => false, within);
+    expect(nowhere).toMatchObject({ looked: 0, searchedBy: ['words'] });
     await searchAll();
-    await upkeep.everyTenMinutes();
-    for (let seconds = 0; seconds < 12; seconds += 1) await upkeep.everySecond();
-    expect(await listed()).toMatchObject({ notes: 0 });
+    for (let searches = 0; searches < 10; searches += 1) await searchSome();
+    // What comes late for a day that is away is noted until it is back.
+    const late = { ...made(known.length), at: start + 5 * HOUR_MS };
+    known.push(Object.assign(late, { id: fields.newId(late.at) }));
+    await fields.write([late]);
+    late.state = 'stored';
+    await fields.settle();
+    await listAll();
+    expect(await segments()).toEqual(listed);
+    const found = await search(
+      { word: `order-${late.number}` },
+      ({ number }) => number === late.number,
+      within,
+    );
+    expect(found.searchedBy).toContain('mixed');
     await searchAll();
+    expect(await bringDayBack(archiving, { id: 1, publicId: 'app1' }, day, CHANGED)).toBeNull();
+    await searchAll();
+    await fields.settle();
+    await listAll();
+    await searchAll();
+    expect((await search({ word: 'nowhere' }, () => false, within)).searchedBy).toEqual(['words']);
+    await groups.close();
+    await rm(folder, { recursive: true });
   });
 
   test('retention and the end of lists take them away, and searches go on', async () => {

@@ -577,7 +577,6 @@ export const postgresMaintenance: StorageEngine['maintenance'] = (
   const folding = new Folding(countDeltas(sql), now, () => hasConsumers(sql));
   const deadDeltas = new DeadRows(sql, slow, ['count_deltas', 'grouped_deltas'], VACUUM_AFTER_DELTAS);
   const rewriting = new Rewriting(sql, now);
-  const words = new WordUpkeep(sql, now, slow);
   const options = { sql, settings, now, judged };
   const partitions = partitionSteps(options, ONE_SERVER);
   return maintenanceTasks(options, {
@@ -597,8 +596,7 @@ export const postgresMaintenance: StorageEngine['maintenance'] = (
     ],
     last: [
       ...partitions.last,
-      { name: 'words', every: 'second', run: () => words.everySecond() },
-      { name: 'words', every: 'ten minutes', run: () => words.everyTenMinutes() },
+      ...new WordUpkeep(sql, now, slow).steps,
       { name: 'mostly dead partitions', every: 'ten minutes', run: () => rewriting.rewriteSome() },
     ],
   });

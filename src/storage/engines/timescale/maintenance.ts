@@ -19,6 +19,7 @@ import { expiredKeysStep } from '../../maintenance/expired-keys.ts';
 import { maintenanceTasks } from '../../maintenance/steps.ts';
 import { readSnapshot } from '../../read/snapshot.ts';
 import { hasNoOlderSnapshot, moveBoundary, readBoundary } from '../../retention.ts';
+import { WordUpkeep } from '../../words/upkeep.ts';
 import { withCountsLock } from '../postgres/app-removal.ts';
 import {
   COMMAND_TIMEOUT_MS,
@@ -496,6 +497,7 @@ export const timescaleMaintenance: StorageEngine['maintenance'] = (
     last: [
       { name: 'compression', every: 'second', run: async () => compression.throwFailure() },
       { name: 'compression', every: 'ten minutes', run: async () => compression.startIfDue() },
+      ...new WordUpkeep(sql, now, slow).steps,
     ],
   });
 };
