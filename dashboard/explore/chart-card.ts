@@ -11,7 +11,7 @@ import { countedPart, isPartial, linesOf, OTHER, summaryOf } from '../charts/ser
 import { stackDrawing } from '../charts/stack.ts';
 import { ChartTable } from '../charts/table.ts';
 import { ProblemBox } from '../components/problem.ts';
-import { bucketName, count, counted, date, dateTime, spanText } from '../format.ts';
+import { average, bucketName, count, counted, date, dateTime, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import { HOUR, isOpen, MINUTE, type Range, rangeText, resolveRange, type Span } from '../range.ts';
 import type { Resource } from '../resource.ts';
@@ -215,7 +215,7 @@ function ChartBody({
       ${state !== 'unread' && offer && html`<p>${offer}</p>`}
       ${state !== 'unread' && view.by !== null && missing !== null && !drawing.isApart && html`<p><button class="button" onClick=${() => setCrossing(true)}>Read the events by ${view.by}</button></p>`}
       ${!isOld && view.width !== null && view.width !== series.bucket && html`<p class="hint" role="status">Bars per ${bucketName(view.width)} would be more than ${count(MOST_BUCKETS)}, or finer than counts are kept: shown per ${bucketName(series.bucket)}.</p>`}
-      <${Notes} drawing=${drawing} found=${found} zone=${zone} comparedTo=${comparedTo} />
+      <${Notes} drawing=${drawing} found=${found} zone=${zone} comparedTo=${comparedTo} isAllTime=${view.range.kind === 'all'} />
       ${(found !== null || series.isScanned) && html`<${CountHint} appId=${appId} view=${view} types=${types} from=${series.interval.from} zone=${zone} isOwner=${isOwner} />`}
     </div>
     <div class="chart-side">
@@ -357,10 +357,11 @@ interface NotesProps {
   readonly found: Found | null;
   readonly zone: string;
   readonly comparedTo: string;
+  readonly isAllTime: boolean;
 }
 
 /** Notes about the chart's data that are not obvious. */
-function Notes({ drawing, found, zone, comparedTo }: NotesProps): VNode {
+function Notes({ drawing, found, zone, comparedTo, isAllTime }: NotesProps): VNode {
   const { series, stack, text, isDotted } = drawing;
   const { countsOnlyBefore, interval, starts } = series;
   const mode = stack?.mode;
@@ -372,9 +373,16 @@ function Notes({ drawing, found, zone, comparedTo }: NotesProps): VNode {
   return html`${key.length > 0 && html`<p class="hint">${key.join(' ')}</p>`}
   ${mode === 'accumulated' && html`<p class="hint">Counted from 0 at the beginning of this interval.</p>`}
   ${mode === 'running' && html`<p class="hint">All until then, from ${text(stack?.base ?? 0)} at the beginning of this interval.</p>`}
-  ${series.seconds !== undefined && html`<p class="hint">${fromRows(series.looked ?? 0, series.seconds)}</p>`}
+  ${series.seconds !== undefined && html`<p class="hint">${searchText(series.seconds, series, isAllTime)}</p>`}
   ${found !== null && html`<p class="hint">${foundText(found, interval.from, zone, mode)}</p>`}
   ${countsOnlyBefore !== null && interval.from < countsOnlyBefore && html`<p class="hint">Before ${date(countsOnlyBefore, zone)} only counts are kept: the events themselves were removed.</p>`}`;
+}
+
+/** How a search went that is over. */
+function searchText(seconds: number, { looked = 0, searchedBy }: Series, isAllTime: boolean): string {
+  if (searchedBy == null || searchedBy === 'scan') return fromRows(looked, seconds);
+  const range = isAllTime ? 'all of time' : 'the whole range';
+  return `Searched ${range} in ${average(seconds)} s: lists of words named ${counted(looked, 'event')} to read.`;
 }
 
 function foundText({ total, until }: Found, from: number, zone: string, mode?: Mode): string {

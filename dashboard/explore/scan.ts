@@ -4,6 +4,7 @@
  */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { ScanPart, Series } from '../../src/api-types/answers.ts';
+import { type SearchedBy, searchedByBoth } from '../../src/base/searched-by.ts';
 import { call, Problem } from '../api.ts';
 import { allOf, countedPart } from '../charts/series-data.ts';
 import { comparedSpan, rangeText, type Span } from '../range.ts';
@@ -74,6 +75,7 @@ interface Sums {
   readonly rest: readonly number[];
   readonly hidden: readonly number[];
   readonly looked: number;
+  readonly searchedBy: SearchedBy | null;
   readonly hasTooMany: boolean;
 }
 
@@ -154,7 +156,8 @@ export function useScan(
       } while (sums.frame.next !== null);
       rest.current = { meaning, until: performance.now() + REST * (performance.now() - begun) };
       const seconds = (performance.now() - begun) / 1_000;
-      const series = { ...seriesOf(sums, view), seconds, looked: sums.looked };
+      const { looked, searchedBy } = sums;
+      const series = { ...seriesOf(sums, view), seconds, looked, searchedBy };
       tell({ sums, series, isRunning: false });
       const before = comparedSpan(view.compare, view.range, span, now.value, view.zone);
       if (before === null || counted?.compared == null || sums.looked > MOST_COMPARED) return;
@@ -253,9 +256,13 @@ function added(sums: Sums | null, part: ScanPart): Sums {
     rest: withColumn(sums?.rest ?? none, part.rest),
     hidden: withColumn(sums?.hidden ?? none, part.hidden ?? { at: [], counts: [] }),
     looked: (sums?.looked ?? 0) + part.looked,
+    searchedBy: searchedByAll(sums?.searchedBy ?? null, part.searchedBy),
     hasTooMany: sums?.hasTooMany === true || part.hasTooMany || lines.size > MOST_VALUES,
   };
 }
+
+const searchedByAll = (before: SearchedBy | null, next: SearchedBy | null): SearchedBy | null =>
+  next === null ? before : searchedByBoth(before, next);
 
 function withColumn(counts: readonly number[], { at, counts: more }: ScanPart['rest']): number[] {
   const sums = [...counts];

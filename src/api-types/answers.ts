@@ -788,9 +788,10 @@ export interface Series {
   readonly marks?: readonly EventMark[];
   /** Whether it was counted from rows: then nothing is known of what is before the interval. */
   readonly isScanned?: boolean;
-  /** How long that took, and of how many events. */
+  /** How long that took, of how many events, and how these were found. */
   readonly seconds?: number;
   readonly looked?: number;
+  readonly searchedBy?: SearchedBy | null;
 }
 
 /** An event that charts show as an annotation. */

@@ -87,13 +87,13 @@ const LINES_AT_ONCE = 1_000;
 /** What matches before anything is erased. */
 export interface Match {
   readonly matching: number;
-  /** Events that were looked at: all that can be read. */
+  /** All events of the app that can be read. */
   readonly total: number;
   readonly days: readonly { readonly day: string; readonly events: number }[];
 }
 
 /**
- * Counts the events of an app that meet conditions, by looking at all of them.
+ * Counts the events of an app that meet conditions, by looking at all of them, or at those that lists of words name.
  * @param goesOn asked between two steps
  * @returns null if it was stopped
  */
@@ -103,12 +103,13 @@ export async function countMatching(
   { filter }: ErasureConditions,
   { onProgress, goesOn }: Pick<RunOptions, 'onProgress'> & Partial<Pick<Pace, 'goesOn'>> = {},
 ): Promise<Match | null> {
-  const search = storage.reader(sql).search(scopeOf(app, null), filter);
+  const reader = storage.reader(sql);
+  const { total } = await reader.appSpan(app);
+  const search = reader.search(scopeOf(app, null), filter);
   const days = new Map<string, number>();
-  let [matching, total] = [0, 0];
+  let matching = 0;
   for (;;) {
-    const { events, looked, position } = await search.step(ROWS_AT_ONCE);
-    total += looked;
+    const { events, position } = await search.step(ROWS_AT_ONCE);
     matching += events.length;
     for (const { createdAt } of events) {
       const day = createdAt.toISOString().slice(0, 10);
@@ -118,7 +119,11 @@ export async function countMatching(
     onProgress?.({ at: position.at, erased: matching });
     if (goesOn !== undefined && !(await goesOn())) return null;
   }
-  return { matching, total, days: [...days].map(([day, events]) => ({ day, events })) };
+  return {
+    matching,
+    total: Math.max(total, matching),
+    days: [...days].map(([day, events]) => ({ day, events })),
+  };
 }
 
 /** The instant after the newest event that there is: an erasure covers those ahead of the clock, too. */

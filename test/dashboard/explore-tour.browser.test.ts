@@ -602,6 +602,15 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     await expect.poll(() => parameter('word')).toEqual(['"n.o":14']);
     expect(parameter('q')).toEqual([]);
     await expect.poll(amount).toBe('1 event');
+    await page.getByText(/Read from [\d,]+ events? in [\d.]+ s/).waitFor();
+    await owner.put(`/api/apps/${appId}/search`, { isOn: true });
+    const lists = async (): Promise<number> =>
+      (await owner.get(`/api/apps/${appId}/search`)).data.listedEvents as number;
+    await expect.poll(lists).toBe(72 + 144 + 12);
+    await open(`range=all&tz=UTC&word=${encodeURIComponent('"n.o":14')}`);
+    await page
+      .getByText(/Searched all of time in [\d.]+ s: lists of words named [\d,]+ events? to read/)
+      .waitFor();
     expect(watched.complaints).toEqual([]);
   });
 

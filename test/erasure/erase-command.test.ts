@@ -19,6 +19,7 @@ import { OwnCommand } from '../../src/process/own-command.ts';
 import { MINUTE_MS } from '../../src/storage/counts/levels.ts';
 import { connect, endPool, type Sql } from '../../src/storage/database/connect.ts';
 import { openStorage, type Storage } from '../../src/storage/storage.ts';
+import { WordUpkeep } from '../../src/storage/words/upkeep.ts';
 import { build, LAUNCHER, type Outcome, tidemark } from '../support/command-line.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../support/database.ts';
 import { captured, testSecret, until } from '../support/service.ts';
@@ -124,6 +125,32 @@ describe.each(availableEngines())('erase on %s', (engine) => {
     expect(await failure(['erase', '--app', 'app_x', '--filter', 'n:1'])).toContain('no app with the id');
     expect(await failure(['erasure', 'show', 'ers_x'])).toContain('there is no erasure "ers_x"');
     expect((await eventsOf(app)).total).toBe(100);
+  });
+
+  test.skipIf(engine === 'citus')('looks where lists of words name its conditions', async () => {
+    const app = await newApp();
+    const alone = connect(database.sql.pool.database, { connections: 1, name: 'test upkeep' });
+    // Two days later all days of the events are over.
+    const upkeep = new WordUpkeep(alone, () => NOW + 48 * 60 * MINUTE_MS, alone, 100);
+    await storage.settleCounts(alone, NOW + 48 * 60 * MINUTE_MS);
+    await database.sql`UPDATE apps SET word_search = true WHERE id = ${app.id}`;
+    for (let seconds = 0; seconds < 8; seconds += 1) await upkeep.everySecond();
+    const { looked } = await storage
+      .reader(database.sql)
+      .search(
+        { appId: app.id, typeIds: null, from: null, until: null, order: 'asc', after: null },
+        parseConditions(['user.id:4'], 'delete').filter,
+      )
+      .step(1_000);
+    expect(looked).toBeLessThan(80);
+    const erase = ['erase', '--app', app.appId, '--filter', 'user.id:4'];
+    // The share is that of all events, whatever was looked at.
+    expect(await json([...erase, '--dry-run'])).toMatchObject({ matching: 10, total: 100 });
+    await json(erase);
+    const { payloads, total } = await eventsOf(app);
+    expect(total).toBe(90);
+    expect(payloads.join()).not.toContain('"id":4}');
+    await alone.end();
   });
 
   test('erases matching events, and gives a receipt', async () => {

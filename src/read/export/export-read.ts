@@ -1,4 +1,5 @@
 /** GET /v1/apps/:appId/export: every event of a scope, streamed. */
+import { SEARCHED_BY, type SearchedBy } from '../../base/searched-by.ts';
 import { Rejection } from '../../errors.ts';
 import { takesCoding } from '../../http/compressed-answer.ts';
 import type { Outcome } from '../../http/exchange.ts';
@@ -12,7 +13,7 @@ import {
   type LineReader,
   type Position,
 } from '../../storage/storage.ts';
-import { EVENT_ID, PAYLOAD, TIMESTAMP, TYPE_ID } from '../answer-shapes.ts';
+import { EVENT_ID, PAYLOAD, SEARCHED_BY_NOTE, TIMESTAMP, TYPE_ID } from '../answer-shapes.ts';
 import { type AppRead, appReadByParts, type ReadCall } from '../app-read.ts';
 import { fieldFilterOf } from '../filter/counted-values.ts';
 import { FILTER, filterOf } from '../filter/filter-query.ts';
@@ -112,6 +113,12 @@ export const EXPORT = {
           'application/x-ndjson': { schema: { type: 'array', items: LINE } },
           'text/csv; charset=utf-8': { schema: { type: 'string' } },
         },
+        headers: {
+          'X-Searched-By': {
+            description: `With conditions on payloads, how the first part was found. ${SEARCHED_BY_NOTE}`,
+            schema: { enum: SEARCHED_BY },
+          },
+        },
       },
     },
     refusals: ['eventNotFound', 'eventTypeNotFound', 'tooManyExports'],
@@ -141,7 +148,8 @@ export function exportRead(options: ExportReadOptions): AppRead {
     if (admitted instanceof Rejection) return admitted;
     const { admission, prepared } = admitted;
     const parts = partsOf(exports, prepared, slots, turn);
-    return streamed(options, call, query, { name: prepared.name, admission, waiter, parts });
+    const searchedBy = prepared.first?.searchedBy;
+    return streamed(options, call, query, { name: prepared.name, searchedBy, admission, waiter, parts });
   });
 }
 
@@ -181,6 +189,7 @@ async function begun(
 
 interface Source {
   readonly name: string;
+  readonly searchedBy: SearchedBy | undefined;
   readonly admission: Admission;
   readonly waiter: ExportWaiter;
   readonly parts: AsyncIterable<EventLines>;
@@ -190,7 +199,7 @@ function streamed(
   { exports, mayRead }: ExportReadOptions,
   call: ReadCall,
   query: ExportQuery,
-  { name, admission, waiter, parts }: Source,
+  { name, searchedBy, admission, waiter, parts }: Source,
 ): Outcome {
   const { format, from, to, timezone } = query;
   const range = { from, until: to ?? Date.now(), timezone: timezone ?? 'UTC', format };
@@ -201,6 +210,7 @@ function streamed(
     headers: {
       'Content-Disposition': attachment(name, range),
       Vary: 'Accept-Encoding',
+      ...(searchedBy !== undefined && { 'X-Searched-By': searchedBy }),
       ...(isGzipped && { 'Content-Encoding': 'gzip' }),
       // nginx would store the answer on its disk before its reader gets it.
       'X-Accel-Buffering': 'no',

@@ -1,5 +1,6 @@
 /** Events as lines of JSON, as many as a scope has, for exports. */
 
+import type { SearchedBy } from '../../base/searched-by.ts';
 import { MINUTE_MS } from '../../base/time-units.ts';
 import type { AppSpan } from '../counts/app-stats.ts';
 import type { Sql } from '../database/connect.ts';
@@ -22,6 +23,8 @@ export interface EventLines {
   readonly events: number;
   /** Where the next part begins. */
   readonly position: Position;
+  /** Absent where there are no conditions, or counts have found the events. */
+  readonly searchedBy?: SearchedBy;
 }
 
 export interface LineReader {
@@ -54,7 +57,12 @@ export function openLines(sql: Sql, request: ScanRequest, filter: RowFilter | nu
       });
       const lines = writer.end();
       const isShared = lines.length >= SHARED_BYTES;
-      return { lines: isShared ? lines : Buffer.from(lines), events: writer.events, position };
+      return {
+        lines: isShared ? lines : Buffer.from(lines),
+        events: writer.events,
+        position,
+        ...(filter !== null && { searchedBy: step.searchedBy }),
+      };
     },
   };
 }

@@ -131,7 +131,11 @@ describe('over HTTP,', () => {
       vary: 'Accept-Encoding',
     });
     expect(plain.headers['content-encoding']).toBeUndefined();
+    expect(plain.headers['x-searched-by']).toBeUndefined();
     const body = await text(plain);
+    const searched = await begin(`${service.app.appId}/export?word=nowhere`);
+    expect(searched.headers['x-searched-by']).toBe('scan');
+    expect(await text(searched)).toBe('');
     for (const [accepted, isGzipped] of [
       ['gzip', true],
       ['br, GZIP;q=0.5', true],

@@ -291,6 +291,9 @@ describe.runIf(ENGINES.length > 0).each(ENGINES)('with %s', (engine) => {
     expect(await segments()).toEqual(listed);
     const nowhere = await search({ word: 'nowhere' }, () => false, within);
     expect(nowhere).toMatchObject({ looked: 0, searchedBy: ['words'] });
+    const scope = { appId: 1, typeIds: null, ...within, order: 'asc', after: null } as const;
+    const lines = await reader.lines(scope, payloadFilter([], { word: 'nowhere' })).next();
+    expect(lines).toMatchObject({ events: 0, searchedBy: 'words' });
     await searchAll();
     for (let searches = 0; searches < 10; searches += 1) await searchSome();
     // What comes late for a day that is away is noted until it is back.
