@@ -263,10 +263,10 @@ class BucketStore implements ArchiveStore {
 
 const CODE = /<Code>(\w{1,64})<\/Code>/;
 
-/** What an error of S3 says: the elements that are left out quote the request. Of another server all of its answer's text. */
+/** What an error of S3 says: the elements that are left out quote the request. Of another server its whole answer. */
 function wordsOf(text: string): string {
   const code = CODE.exec(text)?.[1];
-  if (code === undefined) return text.replace(/<[^<>]*>/g, ' ');
+  if (code === undefined) return text;
   const message = /<Message>([^<]+)</.exec(text)?.[1];
   const endpoint = /<Endpoint>([^<]+)</.exec(text)?.[1];
   return `${code}${message === undefined ? '' : `: ${message}`}${endpoint === undefined ? '' : ` (${endpoint})`}`;

@@ -4,9 +4,9 @@ export const MOST_WORD_CHARACTERS = 200;
 /** Secrets, signatures and tokens of this service, which a server may repeat. */
 const SECRETS = /\b(whsec_|v1,|td[a-z]_)[\w+/=-]{16,}/g;
 
-/** The beginning of an answer on one line: without what could command a terminal, or is secret. */
+/** The beginning of an answer on one line: without tags of HTML, and without what could command a terminal, or is secret. */
 export function shownWords(text: string): string {
-  const line = text
+  const line = (/^\s*</.test(text) ? text.replace(/<[^<>]*>/g, ' ') : text)
     .replace(SECRETS, '$1…')
     .replace(/[\p{C}\s]+/gu, ' ')
     .trim();

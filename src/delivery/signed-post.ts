@@ -1,6 +1,11 @@
 /** Sends one message to a webhook: Standard Webhooks 1.0.0 (https://www.standardwebhooks.com). */
 import { createHmac, randomBytes } from 'node:crypto';
-import { type ClientRequest, Agent as HttpAgent, request as requestHttp } from 'node:http';
+import {
+  type ClientRequest,
+  Agent as HttpAgent,
+  type IncomingHttpHeaders,
+  request as requestHttp,
+} from 'node:http';
 import { Agent as HttpsAgent, request as requestHttps } from 'node:https';
 import { isIP } from 'node:net';
 import { MOST_WORD_CHARACTERS, shownWords } from '../base/shown-words.ts';
@@ -143,6 +148,7 @@ export class Poster {
           'content-type': 'application/json',
           'content-length': Buffer.byteLength(body),
           'user-agent': 'Tidemark-Webhooks',
+          'accept-encoding': 'identity',
         },
         lookup: this.#names.lookup,
       };
@@ -165,7 +171,7 @@ export class Poster {
         let bytes = 0;
         let head = Buffer.alloc(0);
         const finish = (): void => {
-          const text = shownWords(head.toString('utf8'));
+          const text = shownWords(textOf(head, response.headers));
           resolve({ status, problem: problemOfStatus(status, text), text, retryAfterMs });
         };
         response.on('data', (chunk: Buffer) => {
@@ -187,6 +193,17 @@ export class Poster {
       });
       request.end(body);
     });
+  }
+}
+
+/** The text of an answer's beginning; empty where it is compressed, for which nobody has asked. */
+function textOf(head: Buffer, headers: IncomingHttpHeaders): string {
+  if ((headers['content-encoding'] ?? 'identity') !== 'identity') return '';
+  const charset = /charset="?([\w-]{1,40})/i.exec(headers['content-type'] ?? '')?.[1] ?? 'utf-8';
+  try {
+    return new TextDecoder(charset).decode(head);
+  } catch {
+    return head.toString('utf8'); // This Node does not know the charset.
   }
 }
 

@@ -68,10 +68,14 @@ export class Router {
       else this.#fixed.set(route.path, [route]);
     }
     this.#patterns = routes.filter((route) => !isFixed(route)).map(patternOf);
+    const paths = [...this.#fixed.keys()].filter((path) => path !== '/' && !path.startsWith('/api/'));
+    // What is meant by a whole path comes before what is meant by the end of another one.
     this.#known = new Map(
-      [...this.#fixed.keys()]
-        .filter((path) => path !== '/' && !path.startsWith('/api/'))
-        .map((path) => [essence(path), path] as const)
+      [
+        ...paths.flatMap((path) => endsOf(path).map((end) => [end, path] as const)),
+        ...paths.map((path) => [path, path] as const),
+      ]
+        .map(([meant, path]) => [essence(meant), path] as const)
         // A letter alone is no mistake of another path.
         .filter(([short]) => short.length > 1),
     );
@@ -100,14 +104,24 @@ export class Router {
   }
 }
 
-/** What is left of a path without what is mistaken most often: its first folder, case, separators, a plural and a last slash. */
+/** The ends of a path that clients ask for which have the host alone in place of the whole address: `/v1/logs`, `/_bulk`. */
+function endsOf(path: string): string[] {
+  const names = path.split('/').slice(1);
+  return names
+    .map((_, at) => names.slice(at + 1))
+    .filter(([first = '', ...others]) => others.length > 0 || first.startsWith('_'))
+    .map((end) => `/${end.join('/')}`);
+}
+
+/** What is left of a path without what is mistaken most often: its first folder, case, separators, a last letter and slashes. */
 function essence(path: string): string {
   return path
     .slice(0, LONGEST_MISTAKE)
     .toLowerCase()
+    .replace(/^\/+/, '/')
     .replace(/^\/(?:v1|public)(?=\/)/, '')
     .replace(/[-_/]/g, '')
-    .replace(/s$/, '');
+    .replace(/[sz]$/, '');
 }
 
 function patternOf(route: Route): Pattern {

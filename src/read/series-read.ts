@@ -255,9 +255,8 @@ export function seriesRead(now: () => number): AppRead {
         (await whyNotAnswered(sql, { app, typeIds, from }, query)) ?? invalidParameters(PROBLEMS[series])
       );
     if (series === 'too many') {
-      const finest = await finestInterval(events, request);
-      const problem = 'the range has more than 1,000 buckets of this width';
-      return invalidParameters(`interval must be ${finest} or wider: ${problem}.`, 'interval');
+      const { param, problem } = await tooManyBuckets(events, request);
+      return invalidParameters(`${param} ${problem}.`, param);
     }
     if (typeof series === 'string') return invalidParameters(PROBLEMS[series], 'interval');
     const { bucket, timezone, countsOnlyBefore } = series;
@@ -372,13 +371,16 @@ export function widthOf(name: Exclude<IntervalName, 'auto'>): WidthName {
   return name === '1M' ? '1mo' : name;
 }
 
-/** The finest interval of which a range has no more buckets than a series may have. */
-export async function finestInterval(
+/** The parameter to change of a range that has more buckets than a series may have, and how, worded to follow its name. */
+export async function tooManyBuckets(
   events: EventReader,
   request: SeriesRequest,
-): Promise<Exclude<IntervalName, 'auto'>> {
+): Promise<{ readonly param: 'interval' | 'to'; readonly problem: string }> {
   const frame = await events.frame({ ...request, buckets: MOST_BUCKETS });
-  return typeof frame === 'string' ? '1M' : nameOfWidth(frame.bucket);
+  if (typeof frame === 'string') return { param: 'to', problem: 'must be at most 1,000 months after from' };
+  const finest = nameOfWidth(frame.bucket);
+  const problem = `must be ${finest} or wider: the range has more than 1,000 buckets of this width`;
+  return { param: 'interval', problem };
 }
 
 /** A width as series name it. */

@@ -4,6 +4,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { gzipSync } from 'node:zlib';
 import { Webhook } from 'standardwebhooks';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { checkWebhookUrl, isPublicAddress, Names } from '../../src/delivery/addresses.ts';
@@ -279,6 +280,27 @@ test('the first 200 characters of an answer are told, on one line and without se
     return problem !== '';
   }, 'the try');
   expect(problem).toMatch(/^answered 400: \{"error": "invalid_payload/);
+});
+
+test.each([
+  ['HTML without its tags', 'text/html', '<html>\n<h1>502 Bad Gateway</h1></html>', '502: 502 Bad Gateway'],
+  [
+    'by its charset',
+    'text/plain; charset=ISO-8859-1',
+    Buffer.from('Ung\u00fcltig', 'latin1'),
+    '502: Ungültig',
+  ],
+  ['of a charset that nobody knows', 'text/plain; charset=x', 'wrong', '502: wrong'],
+  ['compressed not at all', 'gzip', gzipSync('{"error":"wrong"}'), '502'],
+] as const)('the answer of a receiver is told %s', async (_, type, body, told) => {
+  const { receiver, url } = await receive();
+  const { webhookId } = await add(url);
+  const header = type === 'gzip' ? 'content-encoding' : 'content-type';
+  receiver.answer = (response) => response.writeHead(502, { [header]: type }).end(body);
+  const { stderr } = await run('webhook', 'test', webhookId);
+  expect(stderr).toMatch(`did not take the message: answered ${told}`);
+  expect(stderr.trim().endsWith(told)).toBe(true);
+  expect(receiver.received[0]?.headers).toMatchObject({ 'accept-encoding': 'identity' });
 });
 
 test('a restored installation sends nothing until it is told to', async () => {

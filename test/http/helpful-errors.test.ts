@@ -2,7 +2,8 @@
 import { beforeAll, expect, test } from 'vitest';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { createTokenText } from '../../src/base/token-text.ts';
-import { DOCUMENTED } from '../../src/errors.ts';
+import { DOCUMENTED, Rejection } from '../../src/errors.ts';
+import { API } from '../../src/service/api-description.ts';
 import { build } from '../support/command-line.ts';
 import { CREATE_EVENT, sharedService, type TestService } from '../support/service.ts';
 
@@ -110,6 +111,26 @@ test('a parameter that a route of /v1 does not have is refused with the one that
   expect(await read(`/events?${'x'.repeat(500)}=1`)).toMatchObject({ param: `${'x'.repeat(64)}…` });
 });
 
+test('an empty text counts as absent, and an empty number, choice or flag is refused', () => {
+  let checked = 0;
+  for (const { path, operation } of API.filter((route) => route.path.startsWith('/v1/apps')))
+    for (const [name, { schema }] of Object.entries(operation?.query?.parameters ?? {})) {
+      const answer = operation?.query?.parse(`${name === 'path' ? '' : 'path=a&'}${name}=`);
+      const isRefused = answer instanceof Rejection && answer.details.startsWith(`${name} must`);
+      const hasValue = schema.enum !== undefined || ['integer', 'boolean'].includes(String(schema.type));
+      expect([path, name, isRefused]).toEqual([path, name, hasValue]);
+      checked += 1;
+    }
+  expect(checked).toBeGreaterThan(40);
+});
+
+test('a range that no interval fits is told to be too long', async () => {
+  for (const interval of ['auto', '1M', '1d'])
+    expect(await read(`/series?from=2026-01-01&to=9998-12-31&interval=${interval}`)).toMatchObject({
+      ...{ status: 400, param: 'to', details: 'to must be at most 1,000 months after from.' },
+    });
+});
+
 test('a path that nearly is one of the API is named, and no other', async () => {
   for (const [path, meant] of [
     ['/v1/event', '/v1/events'],
@@ -117,6 +138,12 @@ test('a path that nearly is one of the API is named, and no other', async () => 
     ['/public/create-event', '/public/create_event'],
     ['/create_event/', '/public/create_event'],
     ['/v1/get_events', '/public/get_events'],
+    // The host has a slash at its end, or clients of a format were given the host alone.
+    ['//v1/events', '/v1/events'],
+    ['/v1/logs', '/v1/otlp/v1/logs'],
+    ['/_bulk', '/v1/elasticsearch/_bulk'],
+    ['/api/event', '/v1/plausible/api/event'],
+    ['/ready', '/readyz'],
   ]) {
     const { status, body } = await service.request({ path: path ?? '' });
     expect([status, JSON.parse(body).details]).toEqual([
@@ -124,7 +151,7 @@ test('a path that nearly is one of the API is named, and no other', async () => 
       `There is nothing at this path: did you mean ${meant}?`,
     ]);
   }
-  for (const path of ['/v1/', '/v1/nothing', '/api/event', `/v1/events/${'x'.repeat(100)}`]) {
+  for (const path of ['/v1/', '/v1/nothing', '/api/type', '/health', `/v1/events/${'x'.repeat(100)}`]) {
     const { body } = await service.request({ path });
     expect(body).toContain('There is nothing at this path."');
   }

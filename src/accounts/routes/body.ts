@@ -31,13 +31,14 @@ export type BodyParser<T> = (text: string) => T | Rejection;
 const ajv = new Ajv(OWN_SCHEMAS);
 
 /**
- * Compiles the parser of a body. Unknown fields are ignored.
+ * Compiles the parser of a body.
  * @param fields a JSON schema each; arrays are of strings
+ * @param others what becomes of fields that are not among them
  */
 export function bodyOf<
   const F extends Readonly<Record<string, FieldSchema>>,
   R extends keyof F & string = never,
->(fields: F, required: readonly R[] = []): BodyParser<Body<F, R>> {
+>(fields: F, required: readonly R[] = [], others: 'ignored' | 'refused' = 'ignored'): BodyParser<Body<F, R>> {
   const properties = Object.fromEntries(
     Object.entries(fields).map(([name, field]) => [
       name,
@@ -45,11 +46,15 @@ export function bodyOf<
     ]),
   );
   const isBody = ajv.compile<Body<F, R>>({ type: 'object', required, properties });
-  const scan = new JsonScan(Object.keys(fields));
+  const names = Object.keys(fields);
+  const scan = new JsonScan(names, others === 'refused');
   return (text) => {
     // An empty body counts as an object without fields: a DELETE may have none.
     const body = text === '' ? {} : fieldsOf(text, scan);
     if (body instanceof Rejection) return body;
+    const other = scan.firstOfOthers((sent, name, end) => sent.slice(name, Math.min(end, name + MAX_TOLD)));
+    if (text !== '' && other !== null)
+      return invalidField(other, `is none of the body's: ${names.join(', ')}`);
     return isBody(body) ? body : violation(isBody.errors?.[0]);
   };
 }
@@ -66,12 +71,17 @@ function fieldsOf(text: string, scan: JsonScan): object | null | Rejection {
 /** Levels of a field: arrays are of strings. */
 const LEVELS = 1;
 
+/** Characters of an unknown name that the message quotes. */
+const MAX_TOLD = 50;
+
 /** For requests without fields. */
 export const NO_FIELDS = bodyOf({});
 
 function violation(error: ErrorObject | undefined): Rejection {
   if (error?.keyword === 'required') return invalidField(error.params.missingProperty, 'is missing');
   const field = error?.instancePath.slice(1) ?? '';
+  if (error?.keyword === 'enum' && field !== '')
+    return invalidField(field, `must be one of ${error.params.allowedValues.join(', ')}`);
   return field === ''
     ? new Rejection('invalidBody', 'The body must be a JSON object.')
     : invalidField(field, error?.message ?? 'is not valid');

@@ -17,7 +17,8 @@ const FIELDS = {
   until: { type: 'string', maxLength: 40, nullable: true },
 } as const;
 
-const FORM = bodyOf(FIELDS, ['text']);
+// A misspelled `at` would be now.
+const FORM = bodyOf(FIELDS, ['text'], 'refused');
 
 const ISO_DATE = { examples: ['2026-11-20T14:27:00Z'] };
 

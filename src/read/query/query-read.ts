@@ -15,7 +15,7 @@ import { type AppRead, appReadByParts, type ReadCall } from '../app-read.ts';
 import { type Admitted, type Exports, ExportWaiter } from '../export/exports.ts';
 import { payloadFilter } from '../filter/payload-filter.ts';
 import { findScopedTypes } from '../scope-query.ts';
-import { finestInterval } from '../series-read.ts';
+import { tooManyBuckets } from '../series-read.ts';
 import { answerOfCounts, type CountedAnswer, declarationsFor } from './counted-query.ts';
 import {
   type AnsweredGroup,
@@ -142,7 +142,12 @@ async function begun(
     exactEnds: 'both',
   };
   const frame = await events.frame(request);
-  if (typeof frame === 'string') return tooFine(frame, await finestInterval(events, request));
+  if (frame === 'too fine')
+    return invalidField('interval', 'must be 15m or wider: the range reaches to where only counts are kept');
+  if (typeof frame === 'string') {
+    const { param, problem } = await tooManyBuckets(events, request);
+    return invalidField(param, problem);
+  }
   const refused = buckets === null ? null : tooManyRows(query, frame.starts.length);
   if (refused !== null) return refused;
   const { interval } = frame;
@@ -154,15 +159,6 @@ async function begun(
       payloadFilter(query.filter, query),
     ),
   };
-}
-
-function tooFine(problem: 'too many' | 'too fine', finest: string): Rejection {
-  if (problem === 'too fine')
-    return invalidField('interval', 'must be 15m or wider: the range reaches to where only counts are kept');
-  return invalidField(
-    'interval',
-    `must be ${finest} or wider: the range has more than 1,000 buckets of this width`,
-  );
 }
 
 function tooManyRows({ limit, by }: QueryBody, buckets: number): Rejection | null {

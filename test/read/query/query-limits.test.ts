@@ -111,6 +111,7 @@ test.each<[unknown, string, RegExp]>([
   [{ stats: [{ of: '.', stat: 'sum' }] }, 'stats', /paths such as order.country/],
   [{ interval: '2h' }, 'interval', /must be auto, 1m/],
   [{ interval: '1m', from: '2026-01-01', to: '2026-02-01' }, 'interval', /must be 1h or wider/],
+  [{ interval: 'auto', to: '9998-12-31' }, 'to', /must be at most 1,000 months after from/],
   [
     { interval: '1d', from: '2025-01-01', to: '2026-01-01', by: 'a', limit: 1_000 },
     'limit',
