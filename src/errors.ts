@@ -152,7 +152,7 @@ export class Rejection {
   readonly reason: Reason;
   readonly details: string;
   readonly headers: Readonly<Record<string, string>>;
-  /** Of a body that is not the contract's: see {@link written}. */
+  /** Content type of a body that is not the contract's: see {@link written}. */
   readonly contentType: string | undefined;
   readonly #param: string | undefined;
   readonly #fields: Readonly<Record<string, unknown>> | undefined;
@@ -195,7 +195,7 @@ export class Rejection {
   }
 
   /**
-   * The same refusal with the body that another protocol defines for errors.
+   * This refusal with the body that another protocol defines for errors.
    * @param contentType of the body; JSON may be absent
    */
   written(body: string | Buffer, contentType?: string): Rejection {
@@ -309,7 +309,7 @@ export function exitCodeOf(error: unknown): number {
   return isOfInput ? WRONG_INPUT : 1;
 }
 
-/** The same for one field of a request, so that a route can name it. */
+/** A field of a request is wrong, so that a route can name it. */
 export class WrongField extends WrongInput {
   readonly field: string;
   readonly problem: string;

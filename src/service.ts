@@ -109,7 +109,7 @@ export interface Clock {
   readonly wall: () => number;
   /** Milliseconds that never go back, for windows and deadlines. */
   readonly monotonic: () => number;
-  /** The same, in which the machine may sleep. Absent: it never does. */
+  /** Milliseconds that also pass while the machine sleeps. Absent: it never does. */
   readonly uptime?: () => number;
   /** Whether the database has a clock of its own; by default it is this one. */
   readonly asksDatabase?: boolean;
@@ -624,7 +624,7 @@ interface Reads {
   readonly getEvents: Route['handle'];
   readonly consumerRoutes: readonly Route[];
   readonly consumerStats: ConsumerRouteStats;
-  /** Those of /v1 for resource tokens. */
+  /** Routes of /v1 for resource tokens. */
   readonly readRoutes: (feeds: LiveFeeds) => readonly Route[];
 }
 
@@ -698,7 +698,7 @@ function openReads(
       return [
         prometheusRoute({ ...common, now: clock.wall }),
         ...prometheusApiRoutes({ ...common, now: clock.wall }),
-        // Of a payload in a list an agent gets the beginning.
+        // An agent gets the beginning of each payload in a list.
         mcpRoute({ ...agents, reads: [...asked, eventsRead({ ...common, maxPageBytes: AGENT_PAGE_BYTES })] }),
         ...resourceTokenRoutes(common, [
           ...asked,

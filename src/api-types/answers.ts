@@ -164,7 +164,7 @@ export interface SeenField<Time = string> {
   /** In the grammar of filters. */
   readonly path: string;
   readonly events: number;
-  /** Of the type's events in the sample, from 0 to 1. */
+  /** Share of the type's events in the sample, from 0 to 1. */
   readonly share: number;
   readonly kinds: readonly { readonly kind: string; readonly events: number }[];
   readonly kindChange: { readonly earlier: string; readonly recent: string } | null;
@@ -348,7 +348,7 @@ export interface MemberList {
   readonly invitations: readonly Invitation[];
 }
 
-/** The same for every address: an account that has verified it has the app at once, any other needs the link. */
+/** One answer for every address: an account that has verified it has the app at once, any other needs the link. */
 export interface NewMember {
   readonly invited: true;
   readonly link: string;
@@ -482,11 +482,11 @@ export interface BoardList {
 /** A view of a board with its numbers; all charts are of one snapshot. */
 export interface BoardChart extends Pick<SavedView, 'viewId' | 'name' | 'search'> {
   readonly series: Series | null;
-  /** Of a ratio, the events that are a part of the others. */
+  /** The events that are a part of the others, for a ratio. */
   readonly part: Series | null;
   /** The name of their type; null: they are those that meet a condition. */
   readonly partType: string | null;
-  /** Of a statistic. */
+  /** The statistics of a field, for a statistic. */
   readonly numbers: NumberStats | null;
   /** Its own, as addresses have it, where each chart has its own; null: all have one. */
   readonly range: string | null;
@@ -506,7 +506,7 @@ export interface BoardData extends BoardReference {
 export interface Difference {
   /** Null: the event type. */
   readonly path: string | null;
-  /** Of a type its id, of a value its JSON. */
+  /** The id of a type, or the JSON of a value. */
   readonly key: string;
   readonly name: string;
   /** Events in the part and in the rest, and which share of these they are. */
@@ -517,7 +517,7 @@ export interface Difference {
 }
 
 export interface Explanation {
-  /** Those that differ most, most first. */
+  /** What differs most, most first. */
   readonly differences: readonly Difference[];
   /** Whether some fields were compared by samples. */
   readonly isSample: boolean;
@@ -535,7 +535,7 @@ export interface NumberAndBefore {
 export interface MovedLine {
   /** Null: an event type. */
   readonly path: string | null;
-  /** Of a type its id, of a value its JSON. */
+  /** The id of a type, or the JSON of a value. */
   readonly key: string;
   readonly name: string;
   readonly counts: readonly number[];
@@ -608,7 +608,7 @@ export interface ShareKey {
 
 /** What a link shows. */
 export interface SharedData {
-  /** Of the view or the board. */
+  /** Name of the view or the board. */
   readonly name: string;
   /** As addresses of pages have it: `7d` moves, two instants stay; `views`: each chart has its own. */
   readonly range: string;
@@ -710,7 +710,7 @@ export interface Usage {
   };
   /** Event types that the app has. */
   readonly types: number;
-  /** Of the last hour, the current one last. */
+  /** Minutes of the last hour, the current one last. */
   readonly minutes: readonly { readonly at: string; readonly accepted: number; readonly refused: number }[];
   readonly refused: readonly { readonly code: string; readonly requests: number }[];
   /** Events that were refused inside of accepted requests. */
@@ -771,7 +771,7 @@ export interface Series {
   readonly before: { readonly all: number; readonly byKey: Readonly<Record<string, number>> };
   /** Retention boundary: older events are removed, their counts kept. */
   readonly countsOnlyBefore: number | null;
-  /** The same counts of an earlier interval; null where none was asked for or where so fine ones are not kept. */
+  /** Counts of an earlier interval; null where none was asked for or where so fine ones are not kept. */
   readonly compared: Compared | null;
   /** The types that are hidden, as one line, in no other number; absent or null: none are, or types were chosen. */
   readonly hidden?: {
@@ -860,7 +860,7 @@ export interface NumberStats
     readonly bins: readonly { readonly from: number; readonly to: number }[];
     readonly counts: readonly (readonly number[])[];
   } | null;
-  /** The same by the values of a field, or by event types, those with the most events first; null: not asked for, or neither counted nor read. */
+  /** The statistics by value of a field, or by event type, most events first; null: not asked for, or neither counted nor read. */
   readonly lines: readonly StatLine[] | null;
   /** All other events; null where there are no lines. */
   readonly rest: StatColumns | null;

@@ -23,7 +23,7 @@ export interface Annotation extends NewAnnotation {
   readonly createdBy: string | null;
 }
 
-/** Of an app, that its members wrote; and as many that its logging tokens wrote. */
+/** Annotations of an app that its members wrote; and as many that its logging tokens wrote. */
 const MAX_ANNOTATIONS = 5_000;
 /** Most in one list. */
 const MAX_LISTED = 1_000;

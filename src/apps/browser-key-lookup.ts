@@ -24,7 +24,7 @@ export interface KnownKey {
   readonly isSuspended: boolean;
 }
 
-/** The same for a key that never was and for one that is revoked: whoever holds it learns nothing else. */
+/** One refusal for a key that never was and for one that is revoked: its holder learns nothing else. */
 const UNKNOWN_KEY = new Rejection(
   'invalidBrowserKey',
   'There is no such browser key: it may be from another server, or have been revoked.',

@@ -61,7 +61,7 @@ const UNKNOWN = new Rejection(
 
 const MAX_TYPES = 100_000;
 /**
- * Of negative results only the last one is kept: new types are not announced between processes, and creating them is rate-limited.
+ * Only the last negative result is kept: new types are not announced between processes, and creating them is rate-limited.
  */
 const NO_NEGATIVES = 1;
 

@@ -335,7 +335,7 @@ export async function listEventTypes(sql: Sql, appId: string): Promise<EventType
   return await listTypesOf(sql, await internalAppId(sql, appId));
 }
 
-/** The same by the app's internal id; empty where there is no such app. */
+/** The event types of an app by its internal id, in order of creation; empty where there is no such app. */
 export async function listTypesOf(sql: Sql, appId: number): Promise<EventType[]> {
   return [
     ...(await sql<EventType[]>`
@@ -397,7 +397,7 @@ async function createUnlessFound(
       ids.filter((id) => publicIds.has(id)).map((id) => [id, new Map()]),
     );
     for (const { counted: _counted, appId, ...type } of made) madeOf.get(appId)?.set(type.name, type);
-    // Those that were not made are there, or are too many.
+    // Types that were not made exist, or are too many.
     const others = [...madeOf].map(
       ([id, types]) => [id, (apps.get(id) ?? []).filter((name) => !types.has(name))] as const,
     );
@@ -422,7 +422,7 @@ async function insertMissing(
   tx: Transaction,
   types: {
     readonly apps: ReadonlyMap<number, readonly string[]>;
-    /** Of the locked apps. */
+    /** Public ids of the locked apps. */
     readonly publicIds: ReadonlyMap<number, string>;
     readonly maxTypes: number;
     readonly counts: TypeCounts | undefined;

@@ -170,7 +170,7 @@ export async function listCountedPaths(sql: Sql, appId: number): Promise<(readon
   return [...new Map(counted.map(({ path }) => [JSON.stringify(path), path])).values()];
 }
 
-/** The same with what is left of their backfills. @param appId internal id */
+/** The fields with what is left of their backfills. @param appId internal id */
 export async function listFieldProgress(sql: Sql, appId: number): Promise<FieldProgress[]> {
   // In this order: of a backfill that ends meanwhile nothing is left, rather than something without a backfill.
   const left = await readEventsLeft(sql, appId);

@@ -12,7 +12,7 @@ export interface AppOverview extends OwnedApp {
   /** All events ever counted; null while the database node that holds the app does not answer. */
   readonly events: number | null;
   readonly lastEventAt: Date | null;
-  /** Of payloads that arrived over HTTP: ever, and today (UTC). Counted some seconds late. */
+  /** Bytes of payloads that arrived over HTTP: ever, and today (UTC). Counted some seconds late. */
   readonly bytes: number;
   readonly bytesToday: number;
   readonly limits: Omit<AppLimits, 'appId'>;

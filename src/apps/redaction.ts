@@ -37,7 +37,7 @@ export class Redaction {
   readonly rules: readonly RedactionRule[];
   readonly #appId: string;
   readonly #root: EditStep = newEditStep();
-  /** Those of the current payload. */
+  /** The key of the current payload, and how many digests it has. */
   #key: KeyObject | null = null;
   #digests = 0;
 
@@ -60,7 +60,7 @@ export class Redaction {
     return editValues(payload, this.#root);
   }
 
-  /** The same value has the same digest, whatever its escapes are. */
+  /** The digest of a value, whatever its escapes are. */
   #digestOf(json: string): string {
     this.#digests += 1;
     if (this.#key === null || this.#digests > MAX_DIGESTS) return MASK;

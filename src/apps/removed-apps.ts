@@ -62,7 +62,7 @@ export async function restoreApp(
   const { appId: publicId, ownerId = null, by = COMMAND_LINE } = restoring;
   return await sql.begin('isolation level read committed', async (tx) => {
     const app = await holdRemoved(tx, publicId, ownerId);
-    // Of accounts that are gone, and of columns that a later release has added, nothing is brought back.
+    // Nothing is brought back of accounts that are gone, nor of columns that a later release has added.
     await tx`
       INSERT INTO app_members
       SELECT member.* FROM apps, json_populate_recordset(NULL::app_members, removed_members) AS member

@@ -127,7 +127,7 @@ export async function planRetention(
   };
 }
 
-/** The same of all apps that have rules of their own. */
+/** What is in force for all apps that have rules of their own. */
 export async function listAllRetention(
   sql: Sql,
   settings: RetentionSettings,

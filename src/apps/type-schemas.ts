@@ -22,7 +22,7 @@ export interface TypeSchemaSummary extends SchemaSummary<Date> {
   readonly typeName: string;
 }
 
-/** The same with the schema itself. */
+/** A schema, with what its checks have found. */
 export interface TypeSchema extends TypeSchemaSummary {
   readonly schema: object;
 }

@@ -15,7 +15,7 @@ export interface RequestsDelta {
   readonly id: number;
   /** Start of the minute, in milliseconds since 1970. */
   readonly at: number;
-  /** Of the refusal; empty for accepted requests. */
+  /** Code of the refusal; empty for accepted requests. */
   readonly code: string;
   /** Events where the code has {@link EVENT_PREFIX}. */
   readonly requests: number;
@@ -26,7 +26,7 @@ export interface DayDelta {
   /** A time of the day. */
   readonly at: number;
   readonly events: number;
-  /** Of the payloads' text in UTF-8. */
+  /** Bytes of the payloads' text in UTF-8. */
   readonly bytes: number;
 }
 
@@ -70,7 +70,7 @@ export interface UsageDeltas {
 
 /** Requests are kept by the minute for this long. */
 const KEPT_MS = 2 * 3_600_000;
-/** Those of producers stay for longer, by the quarter-hour. */
+/** Requests of producers stay for longer, by the quarter-hour. */
 const PRODUCERS_KEPT_MS = 90 * 86_400_000;
 /** How far back minutes are looked for that are not folded into their quarter-hours yet. */
 const UNFOLDED_MS = 7 * 86_400_000;
@@ -101,7 +101,7 @@ export async function addUsage(
   });
 }
 
-/** Of apps and tokens that are gone nothing is added. */
+/** Adds requests, without those of apps and tokens that are gone. */
 async function addRequests(
   tx: Transaction,
   deltas: readonly RequestsDelta[],
@@ -144,7 +144,7 @@ async function addProducers(tx: Transaction, deltas: readonly ProducerDelta[]): 
            last_used_at = greatest(known.last_used_at, excluded.last_used_at)`;
 }
 
-/** Of types that are gone nothing is added. */
+/** Adds late events, without those of types that are gone. */
 async function addLate(tx: Transaction, deltas: readonly LateDelta[]): Promise<void> {
   if (deltas.length === 0) return;
   const column = (name: keyof LateDelta): number[] => deltas.map((delta) => delta[name]);

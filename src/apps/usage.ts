@@ -19,7 +19,7 @@ export interface UsageOptions {
   readonly log: Logger;
   /** Milliseconds since 1970. */
   readonly now: () => number;
-  /** The same, by which minutes are removed. */
+  /** Milliseconds since 1970, by which minutes are removed. */
   readonly judged?: () => number;
 }
 

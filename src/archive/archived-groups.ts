@@ -28,7 +28,7 @@ export interface ArchivedGroupsOptions {
 export interface ArchivedGroupsStats {
   /** Groups that were read from the archive. */
   read: number;
-  /** Of these, as they lie there. */
+  /** Bytes of these groups, as they lie there. */
   bytes: number;
   /** Groups that were in memory. */
   cached: number;
@@ -53,7 +53,7 @@ const AWAY =
 const BUSY =
   'Events of this time are in the archive, and too many reads of it are waiting, most of them of this account; try again shortly.';
 
-/** Of a command: it waits as long as it takes. */
+/** The waiter of a command: it waits as long as it takes. */
 const PATIENT: Waiter = { settled: false, whenSettled: () => () => undefined };
 
 /** A group that is being read, for one or several. */

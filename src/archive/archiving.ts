@@ -45,7 +45,7 @@ export interface ArchivingOptions {
   readonly sql: Sql;
   readonly storage: Storage;
   readonly store: ArchiveStore;
-  /** Of this database alone: objects of another one are read and never removed. */
+  /** Identity of this database: objects of another one are read and never removed. */
   readonly installationId: string;
 }
 
@@ -56,7 +56,7 @@ export interface DayOutcome {
   /** A day of UTC as YYYY-MM-DD. */
   readonly day: string;
   readonly events: number;
-  /** Of all its objects. */
+  /** Bytes of all its objects. */
   readonly bytes: number;
   /** Null: it is in the archive, and what was read back equals the count. */
   readonly problem: string | null;

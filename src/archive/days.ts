@@ -13,9 +13,9 @@ export interface ArchivedPart {
   readonly key: string;
   readonly events: number;
   readonly bytes: number;
-  /** Of the file, in hexadecimal. */
+  /** Digest of the file, in hexadecimal. */
   readonly sha256: string;
-  /** Of the events: see EventDigest. */
+  /** Digest of the events: see EventDigest. */
   readonly digest: string;
   /** Milliseconds since 1970. */
   readonly firstAt: number;

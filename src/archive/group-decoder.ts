@@ -7,7 +7,7 @@ import { ArchiveError } from './store.ts';
 export interface GroupRequest {
   readonly number: number;
   readonly group: ArchivedGroup;
-  /** Those of the group; they are moved to the thread. */
+  /** Bytes of the group; they are moved to the thread. */
   readonly bytes: Uint8Array<ArrayBuffer>;
   /** What follows the last group of the file. */
   readonly footer: Uint8Array;

@@ -44,7 +44,7 @@ export interface ParquetGroup {
   /** Its bytes in the file: from the first to before the last one. */
   readonly start: number;
   readonly end: number;
-  /** Of these bytes, in hexadecimal. */
+  /** Digest of these bytes, in hexadecimal. */
   readonly sha256: string;
 }
 

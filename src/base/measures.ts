@@ -5,7 +5,7 @@ interface Measure {
   readonly label: string;
   /** Exact: as a text where a double cannot hold it. Rounded: to a double. A quantile is within 1 % of the number at its rank. */
   readonly kind: 'exact' | 'rounded' | 'quantile';
-  /** Of a quantile, between 0 and 1. */
+  /** The rank of a quantile, between 0 and 1. */
   readonly share?: number;
 }
 

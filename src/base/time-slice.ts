@@ -62,7 +62,7 @@ export class TimeSlice {
     return performance.now() - this.#pausedAt >= SLICE_MS;
   }
 
-  /** The same for loops of short steps, to be asked in each. */
+  /** Whether the slice has taken its time, for loops of short steps that ask in each. */
   get isOverAfterStep(): boolean {
     this.#steps += 1;
     return this.#steps % STEPS === 0 && this.isOver;

@@ -116,7 +116,7 @@ export class Window<Key extends number | string = string> {
     return { accepted, limit, remaining: Math.max(0, limit - ring.count), resetSeconds };
   }
 
-  /** The same, in milliseconds. @returns 0 if it may happen; else how long until it may */
+  /** Counts one more of a key if it may happen. @returns 0 if it may, or without a limit; else milliseconds until it may */
   wait(key: Key): number {
     const limit = this.limitOf(key);
     if (limit === 0) return 0;

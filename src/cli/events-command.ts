@@ -13,7 +13,7 @@ import { formatTable } from './output.ts';
 import { withInstallation } from './transfer/installation.ts';
 
 const MOST_EVENTS = 1_000;
-/** Of payloads, which are in memory at once. */
+/** Bytes of payloads, which are in memory at once. */
 const MOST_BYTES = 64 * 1_048_576;
 /** A command looks at all events, however long that takes. */
 const NO_BUDGET = { rows: Number.POSITIVE_INFINITY, ms: Number.POSITIVE_INFINITY };

@@ -33,7 +33,7 @@ Lines that are no such event are named and left out. What was imported before is
 may be run again. A file of "tidemark export" keeps its ids: what the app still has of it is skipped. With --format csv the
 first line names the columns: type, createdAt, payload and, from an export, id. Exit code 0: every line is stored; 2: some lines were refused; 1: it could not finish.`;
 
-/** Of the file, read at once: the lines of a chunk are parsed before the database's next answer is heard. */
+/** Bytes of the file that are read at once: their lines are parsed before the database's next answer is heard. */
 const CHUNK_BYTES = 131_072;
 /** Number of refused lines that are listed; further ones are only counted. */
 const NAMED_REFUSALS = 20;
@@ -86,7 +86,7 @@ export function addImportCommand(program: Command): void {
     });
 }
 
-/** The same database: each connection to it looks whether the database has been left for another one. */
+/** The database, each of whose connections looks whether it has been left for another one. */
 function watchedDatabase({ address }: Database, engine: Engine): Database {
   // A connection that is refused fails the import, which says why.
   const nothing = (): void => undefined;

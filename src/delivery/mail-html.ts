@@ -5,9 +5,9 @@ import { PICTURE_COLORS, PICTURE_WIDTH } from './picture.ts';
 const STYLE = `:root{color-scheme:light dark}
 @media(prefers-color-scheme:dark){body{background:#12181c!important;color:#e4eaee!important}.m{color:#a3b1ba!important}a{color:#5fc4d8!important}.c{border-color:#2c373e!important}}`;
 const MUTED = 'color:#54636d';
-/** Of text that says less, as attributes of an element. */
+/** Attributes of a paragraph of less important text. */
 export const SMALL = `class="m" style="margin:2px 0 0;font-size:13px;${MUTED}"`;
-/** The same within a line. */
+/** Attributes of less important text within a line. */
 export const QUIET = `class="m" style="${MUTED}"`;
 /** What begins a section. */
 export const SECTION = 'class="c" style="margin:16px 0 0;padding:14px 0 0;border-top:1px solid #dde3e7"';

@@ -26,7 +26,7 @@ export interface WeekPicture {
   readonly id: string;
   readonly kind: 'bars' | 'line';
   readonly days: Values;
-  /** The same days of the week before. */
+  /** The days of the week before. */
   readonly before: Values;
 }
 
@@ -35,7 +35,7 @@ export type Picture = WeekPicture | CurvePicture;
 /** As mails show it, in CSS pixels. The days have columns of equal width. */
 export const PICTURE_WIDTH = 560;
 export const PICTURE_HEIGHT = 112;
-/** Of its own pixels for one of CSS. */
+/** Pixels of the image for one pixel of CSS. */
 const SHARPNESS = 2;
 const WIDTH = PICTURE_WIDTH * SHARPNESS;
 const HEIGHT = PICTURE_HEIGHT * SHARPNESS;

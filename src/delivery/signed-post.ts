@@ -14,7 +14,7 @@ import { errorCode } from '../storage/database/connect.ts';
 import { ForbiddenAddress, hostOf, isPublicAddress, Names } from './addresses.ts';
 
 export interface Message {
-  /** The same for each try. */
+  /** Id of the message, which every try repeats. */
   readonly id: string;
   readonly type: string;
   /** JSON. */
@@ -28,7 +28,7 @@ export interface Answer {
   readonly problem: string | null;
   /** The beginning of the answer's body; empty where it has none, or nothing was wrong and nobody asked for it. */
   readonly text: string;
-  /** Of `Retry-After`, where the answer has one. */
+  /** Delay in `Retry-After`; null where the answer has none. */
   readonly retryAfterMs: number | null;
   readonly ms: number;
 }

@@ -44,7 +44,7 @@ export interface WebhookWorkerOptions {
   readonly log: Logger;
   /** Milliseconds since 1970. */
   readonly now: () => number;
-  /** The same, by which a webhook is given up. */
+  /** Milliseconds since 1970, by which a webhook is given up. */
   readonly judged?: () => number;
 }
 
@@ -278,7 +278,7 @@ export class WebhookWorker {
       if (position !== null && isDue && !(await this.#acknowledge(webhook, epoch, position))) return false;
     }
     const last = events[delivered - 1]?.position;
-    // Of a turn that ends in between nothing comes again.
+    // Nothing that was delivered is sent again after a turn that ends early.
     if (failure === null && delivered < events.length && last !== undefined)
       await this.#acknowledge(webhook, epoch, last);
     if (slowest >= SLOW_MS) this.#slow.add(webhook.id);

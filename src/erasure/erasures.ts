@@ -16,7 +16,7 @@ export interface Erasure extends Omit<ErasureState<Date>, 'state' | 'erased' | '
   readonly receipt: Receipt | null;
 }
 
-/** The same as it is shown. */
+/** An erasure as it is shown. */
 export interface ShownErasure extends Erasure {
   readonly state: 'running' | 'finished';
   /** Events that are erased so far. */
@@ -167,7 +167,7 @@ export async function listErasures(sql: Sql, app: number): Promise<readonly Stor
     SELECT ${sql.unsafe(COLUMNS)} FROM erasures JOIN apps ON apps.id = app_id WHERE app_id = ${app} ORDER BY erasures.id DESC LIMIT 1000`;
 }
 
-/** Those that run, or have been left, oldest first, with the account whose turns they take: the owner's of the app. */
+/** Erasures that run, or have been left, oldest first, with the account whose turns they take: that of the app's owner. */
 export async function unfinishedErasures(
   sql: Sql,
 ): Promise<readonly { readonly erasureId: string; readonly account: string }[]> {
@@ -178,7 +178,7 @@ export async function unfinishedErasures(
       FROM erasures WHERE finished_at IS NULL ORDER BY id`;
 }
 
-/** Those that are finished, oldest first. */
+/** The finished erasures, oldest first. */
 export async function finishedErasures(sql: Sql): Promise<readonly StoredErasure[]> {
   return await sql<StoredErasure[]>`
     SELECT ${sql.unsafe(COLUMNS)} FROM erasures JOIN apps ON apps.id = app_id WHERE finished_at IS NOT NULL ORDER BY erasures.id`;

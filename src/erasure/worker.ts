@@ -7,7 +7,7 @@ import { continueErasures, type ErasureParts } from './erase.ts';
 import { unfinishedErasures } from './erasures.ts';
 
 export interface ErasureWorkerOptions extends Omit<ErasureParts, 'sql' | 'log'> {
-  /** Of upkeep, to look for work. */
+  /** The pool of maintenance, to look for work. */
   readonly sql: Sql;
   /**
    * Does the work in a process of its own: it looks through all events of an app, and writes its archive again. Null: it is done here,

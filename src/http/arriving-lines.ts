@@ -152,7 +152,7 @@ export class ArrivingLines {
       return before;
     }
     const isLast = this.#hasEnded && this.#spool.isEmpty && !this.#isRefilling;
-    // Of a body that is cut off the last line is incomplete.
+    // The last line of a body that is cut off is incomplete.
     const length = isLast && this.#closing === null ? this.#bytes : this.#wholeBytes;
     if (length > 0) return this.#cut(length);
     if (isLast) this.#spool.close();

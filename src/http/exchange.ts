@@ -225,7 +225,7 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
     return this.bodyOrLines(options) as Promise<ReceivedBody | Rejection>;
   }
 
-  /** The same for a body that is received with the option `lines`: its lines, if it is larger than `maxBytes`. */
+  /** The body as {@link body} has it; with the option `lines` its lines, if it is larger than `maxBytes`. */
   bodyOrLines(options?: BodyOptions): Promise<ReceivedBody | ArrivingLines | Rejection> {
     if (this.#body === null) this.receive(options);
     // Set by the line above, or before.

@@ -121,7 +121,7 @@ class NodeWire implements Wire {
       moved: () => this.#moved + req.socket.bytesRead,
       cut: () => {
         req.socket.destroy();
-        // Of a response that waits for an earlier one of its connection, Node does not report the end.
+        // Node does not report the end of a response that waits for an earlier one of its connection.
         this.closed();
       },
     };

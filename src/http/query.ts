@@ -19,7 +19,7 @@ export class Invalid {
 /** A query parameter whose value becomes a `T`. */
 export interface Parameter<T> {
   readonly description: string;
-  /** Of the value: a text, a number, or an array of texts where the parameter may be given several times. */
+  /** Schema of the value: a text, a number, or an array of texts where the parameter may be given several times. */
   readonly schema: Schema;
   /** What a value must be, worded to follow the name. */
   readonly rule: string;

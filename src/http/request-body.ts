@@ -429,7 +429,7 @@ export class RequestBody {
     return null;
   }
 
-  /** The same for compressed bytes: incompressible data grows slightly. */
+  /** Counts compressed bytes of the body, of which there may be slightly more: incompressible data grows. */
   #admitCompressed(bytes: number): Rejection | null {
     this.#compressedBytes += bytes;
     const most = this.#mostBytes + Math.floor(this.#mostBytes / 64) + 1_024;

@@ -82,7 +82,7 @@ const STOPPING_BODY_MS = 3_000;
 /** One year. Without includeSubDomains: subdomains of the host may belong to other services. */
 const STRICT_TRANSPORT = 'Strict-Transport-Security: max-age=31536000\r\n';
 
-/** Of an id, a name or a value that no check before the database has looked at. */
+/** The refusal of NUL in an id, a name or a value that no check before the database has looked at. */
 const NUL_IN_TEXT = new Rejection('invalidParameters', 'A text of the request has NUL (U+0000) in it.');
 
 /** Paths for programs: their errors are JSON in a browser too. */

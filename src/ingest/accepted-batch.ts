@@ -27,7 +27,7 @@ export interface AcceptSteps extends ByteLimitSteps {
   readonly payloadChecks: PayloadChecks;
   readonly retentionBoundary: RetentionBoundary;
   readonly firstTimes: FirstTimes;
-  /** Of the digests that take the place of redacted values. */
+  /** Key of the digests that take the place of redacted values. */
   readonly redactionKey: KeyObject;
   /** A new event id for an event of this time. */
   readonly newEventId: (now: number) => string;

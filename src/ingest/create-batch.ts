@@ -217,7 +217,10 @@ async function storeBatch(
   return outcome;
 }
 
-/** Of a format whose clients repeat whole requests, or of events that all have keys where these may be: why this one may succeed later, and not now. */
+/**
+ * Why a request may succeed later, and not now. Null unless clients of the format repeat whole requests, or repeat events with keys
+ * and all of these have one.
+ */
 function retryableRefusal(
   { queues }: CreateBatchSteps,
   { repeatsWhole = false, repeatsKeyed = false, refuse }: AnsweringFormat,
@@ -296,7 +299,7 @@ class BatchAnswers {
     return answer;
   }
 
-  /** The same where the database refuses some of the events: an atomic batch is refused then. */
+  /** What is kept where the database refuses some of the events: an atomic batch is refused then. */
   without(outcomeOf: OutcomeOf): KeptAnswer | Rejection {
     const refusal = this.#isAtomic ? atomicRefusal(resultsOf(this.#batch, outcomeOf)) : null;
     return refusal ?? this.kept(outcomeOf);
@@ -313,7 +316,7 @@ function atomicRefusal(results: readonly Result[]): Rejection | null {
   const refusals = results.filter((result) => result instanceof Rejection);
   const [first] = refusals;
   if (first === undefined) return null;
-  // The same batch may be stored later.
+  // This batch may be stored later.
   if (refusals.every(({ isRetryable }) => isRetryable)) return first;
   return new Rejection(
     'batchRefused',

@@ -294,7 +294,7 @@ function hasSchema(type: EventType): type is CheckedType {
   return type.schema !== null;
 }
 
-/** Of a type and one text of its schema. */
+/** Key of a type and one text of its schema. */
 function keyOf({ id, schema }: CheckedType): string {
   return `${id} ${schema.digest}`;
 }

@@ -16,7 +16,7 @@ export interface RetentionBoundaryOptions {
   readonly outage?: LookupOutage;
   /** Milliseconds since 1970. */
   readonly now: () => number;
-  /** The same, by which retention ends. */
+  /** Milliseconds since 1970, by which retention ends. */
   readonly judged: () => number;
   /** Whether the clocks have gone back to before what was ended by them. */
   readonly isBehind?: (() => boolean) | undefined;

@@ -40,10 +40,10 @@ export interface WritePathOptions
   readonly config: Config;
   /** For lookups of tokens, types and keys. */
   readonly lookups: Sql;
-  /** The same where the events of an app are. */
+  /** For lookups of types and keys where the events of an app are. */
   readonly lookupsAt: (appId: number) => Promise<Sql>;
   readonly limiter: Limiter;
-  /** Of the digests that take the place of redacted values. */
+  /** Key of the digests that take the place of redacted values. */
   readonly redactionKey: KeyObject;
   /** Bytes of payloads on a UTC day, by the app's internal id. */
   readonly byteLimiter: DayLimiter;

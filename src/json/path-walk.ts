@@ -2,8 +2,8 @@
  * Visits the values that paths lead to in a text that is known to be JSON, in one pass over the objects on their way. Nothing is
  * parsed: what a parser would make of a number has lost its digits.
  *
- * Of members with the same name the last one counts, as for JSON.parse. A path that comes to an array goes on in each of its
- * elements. Each name of a path may read its part of the text once more, so the cost is at most the text's length times the
+ * The last of several members with the same name counts, as for JSON.parse. A path that comes to an array goes on in each of
+ * its elements. Each name of a path may read its part of the text once more, so the cost is at most the text's length times the
  * longest path's.
  */
 import { NONE, skipSpace } from './lexer.ts';

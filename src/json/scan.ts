@@ -62,7 +62,7 @@ export class JsonScan {
   /** Current member: the index of its name, NONE for a name that is not searched; and the start of its value. */
   #member = NONE;
   #memberStart = 0;
-  /** Of members with other names: where their names begin and end, and where their values begin. Null if not needed. */
+  /** Members with other names: where their names begin and end, and where their values begin. Null if not needed. */
   readonly #others: number[] | null;
 
   /**

@@ -134,7 +134,7 @@ export function wordsOf(text: string): number[] {
   return [...words];
 }
 
-/** Those of the words of which a text has both ends, whatever stands around it. */
+/** Hashes of the words of which a text has both ends, whatever stands around it. */
 export function innerWordsOf(text: string): number[] {
   const words = new Set<number>();
   // With a digit at either end, what might go on there does.

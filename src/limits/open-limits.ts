@@ -20,11 +20,11 @@ export interface Limits {
   readonly readOfAccount: Limiter;
   /** Tenths of a second of queries, by the resource token's internal id; of an account's sessions by its own id, negative. */
   readonly query: Limiter;
-  /** The same of an account with all of its tokens, by its internal id. */
+  /** Tenths of a second of queries of an account with all of its tokens, by its internal id. */
   readonly queryOfAccount: Limiter;
   /** Requests with a browser key, by its internal id. */
   readonly browserKey: Limiter;
-  /** The same by the key and the network of the client, of this process alone. */
+  /** Requests by browser key and network of the client, in this process alone. */
   readonly browserNetwork: Window<string>;
   /** Records that processes have in common, such as the attempts to sign in. */
   readonly share: ShareRecords;

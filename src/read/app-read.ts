@@ -25,11 +25,11 @@ export interface ReadCall {
 
 /** A read without what it does. */
 export interface ReadDeclaration<P extends Parameters = Parameters> {
-  /** Of the path, what follows the app. */
+  /** What follows the app in the path. */
   readonly path: string;
   /** Request headers that it reads. */
   readonly headers?: readonly string[];
-  /** Of a read whose question is a body, and whose method therefore is POST: the largest body. */
+  /** The largest body, of a read whose question is a body, and whose method therefore is POST. */
   readonly maxBodyBytes?: number;
   readonly query: Query<P>;
   readonly operation: Omit<Operation, 'query' | 'tag' | 'token' | 'isLimited'>;

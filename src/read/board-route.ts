@@ -191,11 +191,11 @@ async function partTypeOf(sql: ReadPlace['sql'], appId: number, search: string):
 
 interface ViewQueries {
   readonly chart: string;
-  /** Of a ratio, the events that are a part of the others. */
+  /** The events that are a part of the others, for a ratio. */
   readonly part: string | null;
-  /** Of a statistic. */
+  /** The numbers of a field, for a statistic. */
   readonly numbers: string | null;
-  /** Of the list of its events. */
+  /** The list of its events. */
   readonly events: string;
 }
 

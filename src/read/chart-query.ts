@@ -95,7 +95,7 @@ export function checkChart(query: {
 export const CHART_QUERY = new Query(CHART, checkChart);
 export const BOARD_QUERY = new Query(BOARD_PARAMETERS, checkChart);
 
-/** Of statistics: also the field, and whether hidden types are left out. */
+/** The query of statistics: also the field, and whether hidden types are left out. */
 export const NUMBERS_QUERY = new Query(
   {
     ...CHART,
@@ -123,7 +123,7 @@ export const NUMBERS_QUERY = new Query(
   },
 );
 
-/** Of a chart that is counted from rows, part by part: also where this part begins. */
+/** The query of a chart that is counted from rows, part by part: also where this part begins. */
 export const SCAN_QUERY = new Query(
   {
     ...CHART,

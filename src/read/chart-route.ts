@@ -151,7 +151,7 @@ async function readChartOfTypes(
   const compared =
     compareFrom === null || compareTo === null ? null : { from: compareFrom, until: compareTo };
   const common = { compared, hidden: apart };
-  // Of a field with a filter on another one, the counts are those of a pair: their types cannot be taken away again.
+  // A field with a filter on another one has the counts of a pair: types cannot be subtracted from them.
   const isPair = filter !== null && !isDeepStrictEqual(filter.path, by);
   const pairTypes =
     isPair && exceptTypes.length > 0 ? await listOtherTypes(sql, app.id, exceptTypes) : typeIds;

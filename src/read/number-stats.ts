@@ -32,7 +32,7 @@ const statOf = <S extends string>(words: readonly S[], further = ''): Parameter<
 });
 
 export const STAT = statOf(WORDS);
-/** Of a series: also how many numbers are in each bin. */
+/** The statistics of a series: also how many numbers are in each bin. */
 export const SERIES_STAT = statOf(
   [...WORDS, 'histogram'],
   ' `histogram` is how many numbers there are by size: exact counts of the `bins` of the answer.',
@@ -75,7 +75,7 @@ export const STAT_FIELDS = Object.fromEntries(
   STATS.map((name) => [name, { type: TYPES[MEASURES[name].kind], description: DESCRIPTIONS[name] }]),
 );
 
-/** Of a field of the kind `distinct`. */
+/** Members of a row for a field of the kind `distinct`. */
 export const DISTINCT_FIELDS = {
   distinct: { ...COUNT, description: 'How many different values the events have.' },
   exact: { type: 'boolean', description: 'Whether `distinct` is exact, and not an estimate.' },

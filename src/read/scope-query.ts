@@ -198,9 +198,9 @@ export interface ChartType {
 export interface ChartTypes {
   /** Internal ids of the types that are chosen; null: none are, which means all. */
   readonly typeIds: readonly number[] | null;
-  /** Those that charts leave out. */
+  /** Types that charts leave out. */
   readonly hidden: readonly ChartType[];
-  /** Those whose events charts mark. */
+  /** Types whose events charts mark. */
   readonly annotating: readonly ChartType[];
 }
 

@@ -181,7 +181,7 @@ export class CheckQueue {
     lane.isRunning = false;
   }
 
-  /** Those of one app: what is slow among them delays no answer to another app. */
+  /** Takes items of one app: what is slow among them delays no answer to another app. */
   #take({ awaited, others }: Lane): readonly Waiting[] {
     const items: Waiting[] = [];
     if (this.#isClosed) return items;

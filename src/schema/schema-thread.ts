@@ -13,7 +13,7 @@ export interface Violation {
 }
 
 export interface ThreadItem {
-  /** Of the schema's text. */
+  /** Digest of the schema's text. */
   readonly digest: string;
   /** JSON text; null: the schema is only compiled. */
   readonly payload: string | null;
@@ -35,7 +35,7 @@ export interface Checked {
 
 /** What became of a request. */
 export type ThreadOutcome =
-  /** Of the first items, at least one; the others were not begun. */
+  /** Results of the first items, at least one; the others were not begun. */
   | { readonly checked: readonly Checked[] }
   /** The item that ended the thread; null: the thread did not start. The others were not checked. */
   | {
@@ -48,9 +48,9 @@ export type ThreadOutcome =
 const LOOK_MS = 50;
 /** A check that is the same at so many looks in a row has taken too long: at least 250 ms. Looks stop while the process does. */
 const CHECK_LOOKS = 6;
-/** The same for a compilation, which is only as long where schemas are close to their limits. */
+/** The looks after which a compilation has taken too long; it takes long only where schemas are close to their limits. */
 const COMPILE_LOOKS = 41;
-/** And for the start of the thread, or of a request. */
+/** The looks after which the start of the thread, or of a request, has taken too long. */
 const START_LOOKS = 200;
 
 /** What a payload at its limits takes several times over. */

@@ -63,7 +63,7 @@ export const API: readonly Declaration[] = [
 
 type Content = AnswerShape['content'];
 
-/** The same with the examples of its operation. */
+/** A declaration with the examples of its operation. */
 function withExamples(declaration: Declaration): Declaration {
   const { operation } = declaration;
   const examples = EXAMPLES[operation?.id ?? ''];

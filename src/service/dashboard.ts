@@ -82,12 +82,12 @@ export interface DashboardOptions {
   readonly database: Database;
   readonly storage: Storage;
   readonly secret: Secret;
-  /** Of the database: what was signed for another one is not valid. */
+  /** Generation of the database: what was signed for another one is not valid. */
   readonly generation: string;
   readonly log: Logger;
   /** Milliseconds since 1970. */
   readonly wall: () => number;
-  /** The same, by which time passes for what is destroyed or hidden. */
+  /** Milliseconds since 1970, by which time passes for what is destroyed or hidden. */
   readonly judged?: () => number;
   /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
@@ -123,13 +123,13 @@ export interface Dashboard {
 }
 
 /**
- * Of sign-ins, sessions, and the roles of members. The parts that know these connections are made by {@link createAccounts}, and no
+ * Connections for sign-ins, sessions, and the roles of members. The parts that know them are made by {@link createAccounts}, and no
  * route of an app is one of them: whatever such a route waits for, it must not delay a sign-in.
  */
 const ACCOUNT_CONNECTIONS = 2;
-/** Of what routes of apps change, and of what they list: one account has a share of them. Reads of events have others. */
+/** Connections for what routes of apps change and list: one account has a share of them. Reads of events have others. */
 const CONNECTIONS = 2;
-/** Of the live feeds: their polls must not wait for charts, nor charts for them. */
+/** Connections of the live feeds: their polls must not wait for charts, nor charts for them. */
 const LIVE_CONNECTIONS = 2;
 /** Connections of the dashboard: those above, and one for the access checks of live feeds. */
 export const DASHBOARD_CONNECTIONS = ACCOUNT_CONNECTIONS + CONNECTIONS + LIVE_CONNECTIONS + 1;

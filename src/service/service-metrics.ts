@@ -505,7 +505,7 @@ function registerDatabase(
 
 const ARCHIVE_READS = ['read', 'cached', 'failed', 'refused'] as const;
 
-/** Of reads of archived days. */
+/** Metrics of reads of archived days. */
 function registerArchived(metrics: Metrics, archived: ServiceParts['archived']): void {
   const stat = (name: keyof ArchivedGroupsStats): number => archived?.stats[name] ?? 0;
   metrics.counter(
@@ -524,7 +524,7 @@ function registerArchived(metrics: Metrics, archived: ServiceParts['archived']):
   );
 }
 
-/** Of consumers and webhooks. */
+/** Metrics of consumers and webhooks. */
 function registerConsumers(
   metrics: Metrics,
   maintenance: MaintenanceLoop,
@@ -552,7 +552,7 @@ function registerConsumers(
   );
 }
 
-/** Of the tries of this process. */
+/** Metrics of the tries of webhooks in this process. */
 function registerWebhooks(metrics: Metrics, webhooks: WebhookStats): void {
   metrics.counter(
     'tidemark_webhook_delivered_total',
@@ -567,7 +567,7 @@ function registerWebhooks(metrics: Metrics, webhooks: WebhookStats): void {
   );
 }
 
-/** Of the rounds of alerts, and of the messages that this process has sent. */
+/** Metrics of the rounds of alerts, and of the messages that this process has sent. */
 function registerAlerts(metrics: Metrics, alerts: AlertStats, outbox: OutboxStats): void {
   metrics.counter(
     'tidemark_alert_evaluations_total',
@@ -599,7 +599,7 @@ function registerAlerts(metrics: Metrics, alerts: AlertStats, outbox: OutboxStat
   );
 }
 
-/** Of declared fields. */
+/** Metrics of declared fields. */
 function registerFields(metrics: Metrics, maintenance: MaintenanceLoop): void {
   metrics.counter(
     'tidemark_field_other_events_total',

@@ -79,7 +79,7 @@ const CHECK_APPS =
 const LOCKED_OUT =
   '\n\nIf you cannot sign in any more, ask the operator of the server to remove the second factor (tidemark user remove-second-factor).';
 
-/** The same for the owners of an app. */
+/** What mails to the owners of an app say: the subject, and what happened. */
 const OF_APP = {
   'logging-token.rotate': ['Logging token rotated', 'has a new logging token.'],
   'resource-token.create': ['Resource token created', 'has a new resource token, which can read its events.'],

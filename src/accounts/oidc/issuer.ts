@@ -126,7 +126,7 @@ const MAX_GROUPS = 1_000;
 const MAX_GROUP_CHARACTERS = 200;
 /** Names of claims in a line of the log. */
 const MAX_CLAIMS_LOGGED = 50;
-/** Those of OAuth are shorter. */
+/** Error codes of OAuth are shorter. */
 const MAX_ERROR_CHARACTERS = 60;
 const MAX_DESCRIPTION_CHARACTERS = 300;
 /** What signs tokens of an issuer here: by its public keys, never by the client's secret. */
@@ -540,7 +540,7 @@ export function issuerNames(setting: string, named: string | undefined): IssuerN
   return { name, all: [...new Set([name, base, `${base}/`, setting])] };
 }
 
-/** Those to which secrets go, or from which keys come. The browser is sent to the first. */
+/** Endpoints to which secrets go, or from which keys come. The browser is sent to the first. */
 const ENDPOINTS = ['authorization_endpoint', 'token_endpoint', 'userinfo_endpoint', 'jwks_uri'] as const;
 
 /** Only an issuer on this machine may be asked in plain text, and only on this machine. @throws OidcFailure */

@@ -34,7 +34,7 @@ export interface OidcSignInOptions {
   readonly sessions: Sessions;
   readonly passwords: Passwords;
   readonly key: KeyObject;
-  /** Of the database: a sign-in that began before a restore does not end after it. */
+  /** Generation of the database: a sign-in that began before a restore does not end after it. */
   readonly generation: string;
   readonly secure: boolean;
   /** Whether an identity without an account gets one. */

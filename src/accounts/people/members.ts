@@ -109,7 +109,7 @@ export async function roleOf(tx: Transaction, appId: number, userId: number): Pr
 }
 
 /**
- * Those of the given apps that an account may change as a maintainer or an owner. A removal or a change of the role waits until the end of the transaction.
+ * The given apps that an account may change as a maintainer or an owner. A removal or a change of the role waits until the end of the transaction.
  * @param appIds internal ids
  */
 export async function holdMaintained(

@@ -232,7 +232,7 @@ export async function accessOf(sql: Sql | Transaction, id: number): Promise<Acco
   return access;
 }
 
-/** The same in words; empty where there is none of it. Apps are left out: a membership is no way in. */
+/** Access in words; empty where there is none. Apps are left out: a membership is no way in. */
 export function accessText({ sessions, issuers, secondFactor, tokens, shares }: AccountAccess): string {
   const counted = (count: number, one: string): string[] =>
     count === 0 ? [] : [`${count} ${one}${count === 1 ? '' : 's'}`];

@@ -17,7 +17,7 @@ export interface SessionsOptions {
   readonly devices: KnownDevices;
   /** Milliseconds since the Unix epoch. */
   readonly now: () => number;
-  /** The same, by which sessions and devices end. */
+  /** Milliseconds since the Unix epoch, by which sessions and devices end. */
   readonly judged?: () => number;
 }
 
@@ -148,7 +148,7 @@ export class Sessions {
     return new Map(rows.map(({ digest, seen, ...user }) => [digest, { user, seen }]));
   }
 
-  /** Those of the given sessions that are valid now, by hexadecimal digest. Does not count as a use. */
+  /** The given sessions that are valid now, by hexadecimal digest. Does not count as a use. */
   async findValid(sql: Sql, digests: readonly Buffer[]): Promise<ReadonlySet<string>> {
     const { idleMs, maxMs } = this.#options;
     const time = this.#judged();

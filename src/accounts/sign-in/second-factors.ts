@@ -36,7 +36,7 @@ export type CheckedCode =
   | { readonly wrongCodes: number };
 
 export interface SecondFactorsOptions {
-  /** Of the secrets at rest. */
+  /** Key of the secrets at rest. */
   readonly key: KeyObject;
   /** Names the installation in authenticator apps. */
   readonly issuer: string;

@@ -27,7 +27,7 @@ export interface SignInClaim {
 
 export class SignInChallenges {
   readonly #key: KeyObject;
-  /** Those of another installation, or of the time before a restore, are not valid. */
+  /** Generation of the database: challenges of another installation, or from before a restore, are not valid. */
   readonly #generation: string;
   readonly #now: () => number;
   readonly #kind: keyof typeof VALID_FOR_MS;

@@ -68,9 +68,9 @@ export class SignInLimits {
   readonly #ofAccount: Backoff;
   readonly #codesOfPair: NetworkBackoff;
   readonly #codesOfAccount: Backoff;
-  /** Of successful sign-ins and resets by a link. */
+  /** Networks of successful sign-ins and resets by a link. */
   readonly #known = new KnownNetworks();
-  /** Of sign-ins with a code. */
+  /** Networks of sign-ins with a code. */
   readonly #knownByCode = new KnownNetworks();
   /** Throttled attempts, by the limit with the longest wait. */
   readonly throttled: Record<ThrottledBy, number> = { account_and_client: 0, client: 0, account: 0 };
@@ -120,7 +120,7 @@ export class SignInLimits {
     };
   }
 
-  /** The same for a code of a client that has shown the password. */
+  /** Counts an attempt at a code by a client that has shown the password, or returns the milliseconds to wait. */
   admitCode(email: Email, networks: readonly string[]): AdmittedAttempt | number {
     const isKnown = this.#knownByCode.has(email, networks);
     const tier = this.#codesOfPair.tier(networks, email.key);
@@ -236,7 +236,7 @@ export class SharedSignInLimits {
     return this.#admit(email, networks, 'admit');
   }
 
-  /** The same for a code of a client that has shown the password. */
+  /** Counts an attempt at a code by a client that has shown the password, or returns the milliseconds to wait. */
   admitCode(email: Email, networks: readonly string[]): Promise<SharedAttempt | number> {
     return this.#admit(email, networks, 'admitCode');
   }

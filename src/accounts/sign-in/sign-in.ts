@@ -162,7 +162,7 @@ export class SignIn {
       await attempt.notChecked();
       return matches;
     }
-    // The same answer as for a wrong password, after the same work.
+    // A sign-in that is not allowed gets the answer of a wrong password, after the same work.
     const mayEnter = isKnown || !this.#options.onlyBreakGlass || found?.breakGlass === true;
     return matches && found !== null && mayEnter ? { verified: found, attempt } : FAILED;
   }

@@ -7,7 +7,7 @@ export interface LeftErasure {
   readonly askedAt: Date;
 }
 
-/** Those that are unfinished, and that no process works on now. */
+/** Unfinished erasures that no process works on now. */
 export async function leftErasures(sql: Sql): Promise<readonly LeftErasure[]> {
   return await sql<LeftErasure[]>`
     SELECT public_id AS "erasureId", asked_at AS "askedAt" FROM erasures

@@ -85,7 +85,7 @@ async function database(
       await opened.close();
     }
   } catch (error) {
-    // Of the database or the system, such as a full disk: the other checks are still worth while.
+    // An error of the database or the system, such as a full disk, leaves the other checks worth while.
     if (error instanceof OperatorError || (error instanceof Error && errorCode(error) !== ''))
       return { database: { unreachable: error.message } };
     throw error;

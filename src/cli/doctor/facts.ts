@@ -22,7 +22,7 @@ export interface Facts {
   readonly database: DatabaseFacts | null | { readonly unreachable: string };
   /** Null where the database is not there; absent where it was not looked at. */
   readonly deliveries?: DeliveryFacts | null;
-  /** The same. */
+  /** Null where the database is not there; absent where it was not looked at. */
   readonly erasures?: readonly LeftErasure[] | null;
   /** Null: the clients of the last hour have several; absent where it was not looked at. */
   readonly oneAddress?: OneAddress | null;

@@ -13,7 +13,7 @@ import {
 
 export interface BackupCounts {
   readonly events: number;
-  /** Of all sections. */
+  /** Rows of all sections. */
   readonly rows: number;
 }
 

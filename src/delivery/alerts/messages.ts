@@ -25,7 +25,7 @@ export interface Said {
   readonly since: number;
   readonly value: number | null;
   readonly limits: Limits | null;
-  /** Of a correction: what was seen then. */
+  /** What was seen then, for a correction. */
   readonly earlierValue: number | null;
   /** The message that it resolves or corrects. */
   readonly of: string | null;
@@ -57,7 +57,7 @@ interface Stored {
   readonly name: string;
   /** JSON, as it was typed. */
   readonly rule: string;
-  /** Of the times in mails. Absent in messages of the release before. */
+  /** Time zone of the times in mails. Absent in messages of the release before. */
   readonly timezone?: string;
   readonly app: ActiveRule['app'];
   readonly names?: Names;
@@ -413,7 +413,7 @@ export function renamedMessage(text: string, { from, to }: RenamedSeries): strin
   return JSON.stringify({ ...stored, said });
 }
 
-/** The same of a body, which the release 0.1.0 stored in the place of what a message says. */
+/** A stored body with another name for a value; release 0.1.0 stored bodies instead of what a message says. */
 export function renamedBody(body: string, rule: Rule, { from, to }: RenamedSeries): string {
   const [path, label] = [spellPath(rule.by ?? []), labelOf(rule.by ?? [])];
   const series = JSON.stringify({ [path]: JSON.parse(from) as unknown });

@@ -134,7 +134,7 @@ export interface DueDigest {
   readonly nextAt: Date;
 }
 
-/** Those of apps and accounts that may get mail. Those of others wait. */
+/** Digests of apps and accounts that may get mail; digests of others wait. */
 const allowed = (sql: Sql) => sql`
   digests
   LEFT JOIN boards ON boards.id = digests.board_id

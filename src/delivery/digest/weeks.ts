@@ -12,7 +12,7 @@ import { instantOf, localOf, type Series, type Storage } from '../../storage/sto
 import type { Values } from '../picture.ts';
 import type { DueDigest } from './digests.ts';
 
-/** Of a line of a chart: an event type or a value of a field. */
+/** The week of a line of a chart: an event type or a value of a field. */
 export interface LineOfWeek {
   readonly key: string;
   readonly name: string;
@@ -32,9 +32,9 @@ export interface ChartOfWeek {
   readonly of: string;
   /** How the numbers of a measure are shown; null: no declaration says so. */
   readonly format: NumberFormat | null;
-  /** Of the whole week: not an average of its days. */
+  /** The number of the whole week: not an average of its days. */
   readonly total: number | null;
-  /** The same of the week before. */
+  /** The number of the week before. */
   readonly before: number | null;
   readonly days: Values;
   readonly daysBefore: Values;

@@ -53,7 +53,7 @@ const LIMITS: EventLimits = { maxEvents: 1_000, maxEventBytes: 16_384 };
 
 /** Bytes of a body. */
 const MAX_BYTES = 1_048_576;
-/** The same from an origin that no key has: enough to tell its sender what is wrong; and from one that nobody has sent from yet. */
+/** Bytes of a body from an origin that no key has, enough to say what is wrong; and from one that nobody has sent from yet. */
 const MAX_FOREIGN_BYTES = 4_096;
 const MAX_NEW_BYTES = 65_536;
 

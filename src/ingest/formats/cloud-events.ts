@@ -214,7 +214,7 @@ function event(
   if (time && !RFC_3339.test(time))
     return invalid('time', 'must be a time of RFC 3339, with seconds and an offset');
   if (createdAt === null) return { type: named, createdAt, key: null, payload: payload() };
-  // Of a source and an id the standard says that together they are unique. A source has no space in it.
+  // A source and an id are unique together, by the standard. A source has no space in it.
   const key = eventKey(`${source} ${id}`);
   return { type: named, ...cut(createdAt, receivedAt), key, payload: payload() };
 }

@@ -174,7 +174,7 @@ const MESSAGE: Schema = {
 /** By the call; `batch` takes several messages. */
 export const SEGMENT_ROUTES = [...CALLS, 'batch' as const].map((call) => ({ call, ...segmentRoute(call) }));
 
-/** The same as libraries of phones and pages shorten them. */
+/** Routes of Segment as libraries of phones and pages shorten them. */
 export const SHORT_SEGMENT_ROUTES = SEGMENT_ROUTES.map(({ call, method, headers }) => ({
   ...{ call, method, headers },
   path: `/v1/${call.charAt(0)}`,
@@ -266,7 +266,7 @@ export const BULK_ROUTES: readonly Declaration[] = [
   bulkRoute('PUT', '/v1/elasticsearch/:index/_bulk', 'putBulkOfIndex'),
 ];
 
-/** The same with the type that indexes once had, and one document a request. */
+/** Bulk routes with the type that indexes once had, and routes of one document a request. */
 export const TYPED_BULK_ROUTES = elasticRoutes(':index/:type/_bulk');
 export const DOCUMENT_ROUTES = [
   ...elasticRoutes(':index/_doc').slice(0, 1),

@@ -82,7 +82,7 @@ function* messages({ text, damage, receivedAt }: Sent): EventStream {
 interface Context {
   /** The call of the route; null where the message names it. */
   readonly call: Call | null;
-  /** Of the batch. */
+  /** When the batch was sent. */
   readonly sentAt: string | null | Rejection;
   readonly types: TypeReferences;
   readonly receivedAt: number;

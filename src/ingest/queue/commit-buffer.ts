@@ -25,7 +25,7 @@ export interface CommitBufferOptions {
    * batches separately: neither takes the room of the other.
    */
   readonly maxEvents: number;
-  /** The same for the memory of their payloads, at two bytes per character. */
+  /** Limit of the memory of their payloads, at two bytes per character; it applies as that of events does. */
   readonly maxBytes: number;
   /**
    * Milliseconds without the end of any commit group after which waiting events are refused. They were not sent, so they

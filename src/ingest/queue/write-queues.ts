@@ -16,7 +16,7 @@ import { IdempotentQueue, type WriteRequests } from './idempotent-queue.ts';
 export interface NodeQueues {
   /** Events of the current day. */
   readonly now: CommitBuffer;
-  /** Those of past days, which may wait for one of these days. */
+  /** Events of past days, which may wait for one of these days. */
   readonly past: CommitBuffer;
   /** Requests with an Idempotency-Key, and atomic batches. */
   readonly requests: IdempotentQueue;
@@ -52,7 +52,7 @@ export interface AcceptedEvents {
 
 interface Group {
   readonly events: AcceptedEvent[];
-  /** Of the events among those of the request. */
+  /** Places of the events among those of the request. */
   readonly indexes: number[];
 }
 
@@ -139,7 +139,7 @@ export class WriteQueues {
     return this.#sum(({ depth }) => depth);
   }
 
-  /** Those of them that are of past days, and not of a request that is stored as a whole. */
+  /** Events of past days that wait or are being committed, without those of requests that are stored as a whole. */
   get pastDepth(): number {
     return this.#nodes.all.reduce((sum, { past }) => sum + past.depth, 0);
   }

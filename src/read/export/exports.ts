@@ -16,9 +16,9 @@ export interface StreamedKind {
   /** In log lines and refusals. */
   readonly name: 'export' | 'query';
   readonly plural: string;
-  /** Of one resource token, and of the sessions of one account. */
+  /** Limit of one resource token, and of the sessions of one account. */
   readonly mostOfHolder: number;
-  /** Of the sessions and resource tokens of one account together. */
+  /** Limit of the sessions and resource tokens of one account together. */
   readonly mostOfAccount: number;
   readonly mostOfProcess: number;
   readonly reason: 'tooManyExports' | 'tooManyQueries';
@@ -251,7 +251,7 @@ export class Exports {
   }
 }
 
-/** Of about the same length: after a short one the transport would take more before it has sent it. */
+/** Slices of about the same length: after a short one the transport would take more before it has sent it. */
 function* slicesOf(bytes: Buffer): Generator<Buffer> {
   const length = Math.ceil(bytes.length / Math.ceil(bytes.length / SLICE_BYTES));
   for (let at = 0; at < bytes.length; at += length) yield bytes.subarray(at, at + length);

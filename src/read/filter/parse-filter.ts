@@ -62,7 +62,7 @@ export function parseFilter(text: string): Condition | FilterMistake {
   return worded(readFilter(text));
 }
 
-/** The same without words for what is wrong: the page reads what the server has understood. */
+/** Reads a filter, without words for what is wrong: the page reads what the server has understood. */
 export const readFilter = (text: string): Condition | Mistake => read(text, (parser) => parser.filter());
 
 /** Reads a path alone. @returns its names */

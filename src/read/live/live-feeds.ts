@@ -43,7 +43,7 @@ export interface LiveFeedsOptions {
 export interface FeedLimits {
   readonly all: number;
   readonly ofApp: number;
-  /** Of one account and its resource tokens. */
+  /** Feeds of one account and its resource tokens. */
   readonly ofAccount: number;
 }
 

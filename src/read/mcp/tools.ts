@@ -38,7 +38,7 @@ export interface ToolOptions extends ResourceTokenRoutesOptions {
 
 /** An answer takes a part of the room in which a model thinks: this is about 3,000 of its tokens. */
 const MOST_CHARACTERS = 12_000;
-/** Of a payload beside others, and of one alone. */
+/** Characters of a payload beside others, and of one alone. */
 const PAYLOAD_CHARACTERS = 600;
 const SINGLE_PAYLOAD_CHARACTERS = 9_000;
 const MOST_EVENTS = 20;
@@ -199,7 +199,7 @@ function inputOf(
 }
 
 function ofQuery({ query }: { readonly query: unknown }, names: readonly string[]): Record<string, Schema> {
-  // Of each operation the query, whatever its values become.
+  // Every operation has a query, whatever its values become.
   const { parameters } = query as Query;
   return Object.fromEntries(
     names.map((name) => {
@@ -423,7 +423,7 @@ function refusalOf(refusal: Rejection): object {
 }
 
 const ajv = new Ajv({ ...OWN_SCHEMAS, allowUnionTypes: true });
-/** Of the schemas of arguments, as they are needed. */
+/** Validators of the schemas of arguments, compiled as they are needed. */
 const validators = new Map<Schema, ValidateFunction>();
 
 /** Checks arguments by the tool's own schema, so that none of them is read in another way by each tool. */
@@ -436,7 +436,7 @@ function argumentProblem({ inputSchema }: Tool, args: Arguments): Rejection | nu
     const advice = meant === null ? `it has ${known.join(', ') || 'none'}` : `did you mean ${meant}?`;
     return invalidParameters(`${unknown.slice(0, 64)} is not an argument of this tool: ${advice}`, unknown);
   }
-  const required = inputSchema.required as readonly string[]; // Of an object's schema.
+  const required = inputSchema.required as readonly string[]; // An object's schema has them.
   const missing = required.find((name) => args[name] === undefined || args[name] === '');
   if (missing !== undefined) return invalidParameters(`${missing} is missing.`, missing);
   for (const [name, value] of Object.entries(args)) {
@@ -545,7 +545,7 @@ function grouped(rows: readonly Row[]): ReadonlyMap<string, readonly Row[]> {
 
 /** Leaves out the points of the last lines, then lines, then the oldest points, until the answer is short. */
 function shortened({ overall, ...rest }: Answer, all: readonly ShownLine[]): Answer {
-  // Of many lines these may be longer than the answer may be, however few points it has.
+  // The overall statistics of many lines may be longer than the answer may be, however few points it has.
   const isLong = JSON.stringify(overall ?? null).length > MOST_CHARACTERS / 2;
   const answer = isLong
     ? { ...rest, overallLeftOut: 'Ask for fewer statistics, or without by, for those of the whole interval.' }

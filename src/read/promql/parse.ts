@@ -47,7 +47,7 @@ export type Expression =
   /** 1 where an expression has no sample. */
   | {
       readonly kind: 'absent';
-      /** Of its selector, those that have one value. */
+      /** Labels of its selector that have one value. */
       readonly labels: Readonly<Record<string, string>>;
       readonly from: Expression;
     }
@@ -89,7 +89,7 @@ const SECOND_MS = 1_000;
 const LONGEST = 8_192;
 /** Expressions within each other. */
 const DEEPEST = 50;
-/** Of all regular expressions together: their programs are matched with each name. */
+/** Limits of all regular expressions together: their programs are matched with each name. */
 const LONGEST_PATTERNS = 2_000;
 const LARGEST_PROGRAMS = 4_000;
 
@@ -401,7 +401,7 @@ const REPETITION = /\{(\d{1,4})(?:,(\d{0,4}))?\}/y;
  */
 export function estimatedInstructions(pattern: string): number {
   const outer: number[] = [];
-  // Of the group around this place, and of the last part of it, which a repetition repeats.
+  // Instructions of the group around this place, and of the last part of it, which a repetition repeats.
   let [sum, last] = [0, 0];
   for (let at = 0, end = 0; at < pattern.length; at = end) {
     REPETITION.lastIndex = at;

@@ -173,7 +173,7 @@ function declare(method: Method, path: string, { id, summary, query, data }: Des
 interface Asked {
   readonly exchange: Exchange;
   readonly token: ResourceToken;
-  /** Of the address and of the form together. */
+  /** Parameters of the address and of the form together. */
   readonly query: string;
 }
 

@@ -19,7 +19,7 @@ export interface AnsweredGroup {
   readonly count: number;
   /** One for each measure. */
   readonly stats: readonly Stats[];
-  /** Those with events. */
+  /** Buckets with events. */
   readonly buckets: readonly {
     readonly index: number;
     readonly count: number;

@@ -30,7 +30,7 @@ import { MAX_ROWS, parseQueryBody, QUERY_BODY, type QueryBody } from './query-bo
 import type { QueryBudget, Spending } from './query-budget.ts';
 
 const MAX_BODY_BYTES = 65_536;
-/** Of the groups of one query. */
+/** Memory of the groups of one query. */
 const MAX_MEMORY_BYTES = 64 * 1_048_576;
 /** Buckets where the width is chosen by the service. */
 const AUTO_BUCKETS = 200;
@@ -39,7 +39,7 @@ const FIRST_PART_MS = 200;
 const PART_MS = 500;
 /** Rows of one step. */
 const STEP_ROWS = 16_384;
-/** Of a line that is not the last. */
+/** Rows of a line that is not the last. */
 const MAX_PARTIAL_ROWS = 1_000;
 /** Characters of a line that are sent at once. */
 const CHUNK = 262_144;

@@ -341,7 +341,7 @@ export function decodeFeedCursors(texts: string): LiveCursor | null {
     if (a === null || b === null || a.place !== b.place) return null;
     const xmax = a.xmax < b.xmax ? a.xmax : b.xmax;
     const running = [...new Set([...a.running, ...b.running])].filter((transaction) => transaction < xmax);
-    // Of two snapshots of one server the later one has all that the earlier one has.
+    // The later of two snapshots of one server has all that the earlier one has.
     const { total } = a.xmax < b.xmax || (a.xmax === b.xmax && a.running.length >= b.running.length) ? a : b;
     return { at: Math.min(a.at, b.at), xmax, running, place: a.place, total };
   });

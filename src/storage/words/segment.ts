@@ -21,7 +21,7 @@ export interface Segment extends ListCode {
   readonly slices: number;
   /** First and last millisecond of each slice from the start on, as 32-bit integers. */
   readonly times: Buffer;
-  /** Those that have words. */
+  /** The parts of its lists that have words. */
   readonly parts: readonly { readonly part: number; readonly list: Buffer }[];
 }
 

@@ -318,7 +318,7 @@ class LogsMessage {
     return `{"key":${JSON.stringify(key)}${value === '' ? '' : `,"value":${value}`}}`;
   }
 
-  /** Of several values, the last counts. */
+  /** The last of several values counts. */
   #anyValue(part: Part, depth: number): string {
     if (depth > MAX_DEPTH) throw new TooDeep();
     const reader = this.#reader;
