@@ -109,7 +109,7 @@ const SECONDS = { ...TIME, second: '2-digit' } as const;
 
 /** 20 Nov 2026 */
 export const date = (instant: number, zone: string): string => formatter(zone, DATE).format(instant);
-/** The same of a time of an answer, where this computer is. */
+/** The date of a time of an answer, where this computer is. */
 export const ownDate = (at: string): string => date(Date.parse(at), ownZone());
 /** 20 Nov 2026, 14:00 */
 export const dateTime = (instant: number, zone: string): string =>

@@ -42,7 +42,7 @@ export function keptWhileSame<P extends object>(component: (props: P) => VNode):
       const names = Object.keys(next) as (keyof P)[];
       return names.some((name) => next[name] !== this.props[name]);
     };
-    // Of one type, whatever its properties are.
+    // A node has one type, whatever its properties are.
     return h(component, props) as VNode;
   };
 }

@@ -31,7 +31,7 @@ export const PATHS = [
 
 export type PagePath = (typeof PATHS)[number];
 
-/** The same for the server: without optional parameters, and with each tab by its name. */
+/** The patterns for the server: without optional parameters, and with each tab by its name. */
 export function serverPaths(): string[] {
   const tabs = [...TABS.map(([tab]) => tab).filter((tab) => tab !== ''), ...MOVED_TABS];
   return PATHS.flatMap((path) => {

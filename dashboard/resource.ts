@@ -55,7 +55,7 @@ export interface ResourceOptions<T> {
 
 interface State<T> {
   readonly scope: string;
-  /** Of `data`. */
+  /** What `data` stands for. */
   readonly meaning: string;
   readonly data: T | undefined;
   readonly problem: Problem | null;

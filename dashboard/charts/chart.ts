@@ -18,7 +18,7 @@ export interface ChartProps extends PlotContent {
   readonly onLeaveZoom: () => void;
   /** The events of a bucket are to be listed; null: all again. */
   readonly onPick: (index: number | null) => void;
-  /** Those of a box are, with `levels`. */
+  /** The events of a box of buckets and levels are to be listed. */
   readonly onBox?: (buckets: Range, levels: Range, isDrawn: boolean) => void;
   /** A bucket is to be annotated; null for those who may not. */
   readonly onAnnotate: ((index: number) => void) | null;

@@ -32,13 +32,13 @@ export interface Curve extends Pick<Drawing, 'name' | 'overall' | 'text' | 'by' 
   /** Numbers that it is made of, with their names. */
   readonly parts: readonly (readonly [name: string, value: number])[];
   readonly values: Values;
-  /** The same of the interval that is compared with, by the buckets of the chart; null: nothing is compared. */
+  /** Values of the interval that is compared with, by the buckets of the chart; null: nothing is compared. */
   readonly compared:
     | (Pick<Compared, 'interval'> & { readonly values: Values; readonly overall: number | null })
     | null;
   /** What the numbers are of; empty: it is not said, or in the text. */
   readonly unit: string;
-  /** The same apart, of those with the most events; none where it is not broken down. */
+  /** Lines with the most events; none where it is not broken down. */
   readonly lines: readonly CurveLine[];
 }
 
@@ -47,7 +47,7 @@ export interface CurveLine extends Pick<LegendLine, 'key' | 'name' | 'color' | '
   readonly overall: number | null;
   /** Events that it is of. */
   readonly count: number;
-  /** Of the interval, or the events, that are compared with; null: nothing is, or it is not known. */
+  /** The number of the interval, or the events, that are compared with; null: nothing is, or it is not known. */
   readonly before: number | null;
 }
 
@@ -220,7 +220,7 @@ function stacked(curve: Curve, { before }: NumberStats, { name, mode: wanted }: 
   const { compared, lines } = curve;
   const bars = (values: Values): number[] => values.map((value) => value ?? 0);
   const drawn = lines.filter(({ shown }) => shown);
-  // Of some lines alone it is not known what they are compared with.
+  // What some lines alone are compared with is not known.
   const ghost = compared !== null && drawn.length === lines.length ? compared : null;
   const layer = (
     line: Pick<CurveLine, 'key' | 'name' | 'color' | 'values' | 'overall'>,
@@ -276,7 +276,7 @@ function linesOf(
     values: columns === null ? series.starts.map(() => null) : valuesOf(columns, stat, series),
     overall: columns?.overall[stat] ?? null,
     count: columns?.overall.count ?? 0,
-    // Of all others it may be that of other values.
+    // The others may have been other values.
     before: before.get(key) ?? null,
     shown: !hidden.includes(key),
   });

@@ -12,7 +12,7 @@ export interface Drawing {
   readonly name: string;
   /** What the number of the whole interval is called; null: it is how many events there are. */
   readonly label: string | null;
-  /** Of the whole interval; null: there is none. */
+  /** The number of the whole interval; null: there is none. */
   readonly overall: number | null;
   /** What it is compared with, and its number; null: nothing is. */
   readonly compared: Pick<Compared, 'interval'> | null;

@@ -94,7 +94,7 @@ export class Gestures {
     this.#element.setPointerCapture(event.pointerId);
     addEventListener('keydown', this.#escape, true);
     if (event.pointerType === 'touch') {
-      // Those that are down already go on from where they are.
+      // Fingers that are down already go on from where they are.
       for (const [id, { now }] of this.#fingers) this.#fingers.set(id, { start: now, now });
       this.#fingers.set(event.pointerId, { start: event.clientX, now: event.clientX });
     } else {

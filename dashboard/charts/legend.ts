@@ -24,7 +24,7 @@ export interface LegendProps {
   readonly onFocus: (key: string | null) => void;
 }
 
-/** Of each line its own number, the share of all, and the change; or what a number without lines is made of. */
+/** Each line with its own number, the share of all, and the change; or what a number without lines is made of. */
 export function Legend({ drawing, comparedTo, isUnfiltered, ...given }: LegendProps): VNode | null {
   const { name, legend, isApart, parts, shareTitle, strengths } = drawing;
   if (!isApart)

@@ -24,11 +24,11 @@ export interface Line {
   readonly shown: boolean;
 }
 
-/** The same line in the interval that is compared with. */
+/** A line in the interval that is compared with. */
 interface ComparedLine {
   /** For each bucket of the chart, the bucket at the same time of the clock. */
   readonly counts: readonly number[];
-  /** Of the whole interval: days may differ in length. */
+  /** Events of the whole interval: days may differ in length. */
   readonly total: number;
 }
 
@@ -284,7 +284,7 @@ export interface Summary {
   readonly total: number;
   /** Everything until the end of the range. */
   readonly running: number;
-  /** Of the interval that is compared with; null: none. */
+  /** Events of the interval that is compared with; null: none. */
   readonly compared: number | null;
   /** Index of the fullest bucket, -1 where all are empty. */
   readonly peak: number;

@@ -7,7 +7,7 @@ import type { Row } from './drawing.ts';
 import type { PlotContent } from './plot.ts';
 import { bucketEnd, countedPart, isPartial, shortNames } from './series-data.ts';
 
-/** Of the whole box, in CSS pixels: the same for every bucket, so that it does not flicker as names come and go. */
+/** Width of the whole box, in CSS pixels: the same for every bucket, so that it does not flicker as names come and go. */
 const WIDTH = 300;
 /** Rows beyond it would cover the chart. */
 const MOST_ROWS = 12;

@@ -21,7 +21,7 @@ export function table<T>(items: readonly T[], { label, columns, id, isOver }: Ta
   const shown = columns.filter((column) => column !== false);
   // One without buttons is scrolled by keys.
   const region = shown.every(([head]) => head !== '') && { tabindex: 0, role: 'region', 'aria-label': label };
-  // The same element, empty or not: a dialog beside it, which a change opens, is not moved, for that would close it.
+  // An empty list has this element too: a dialog beside it, which a change opens, would be moved and closed otherwise.
   if (items.length === 0) return html`<div class="scroll"><p class="hint">None yet.</p></div>`;
   return html`<div class="scroll" ...${region}><table class="list" aria-label=${label}>
     <thead><tr>${shown.map(([head, , isNumber]) => html`<th scope="col" class=${isNumber ? 'number' : ''}>${head || html`<span class="sr-only">Actions</span>`}</th>`)}</tr></thead>

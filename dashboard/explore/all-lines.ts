@@ -32,7 +32,7 @@ export interface AllLinesProps {
   readonly viewed: ViewAndChange;
   /** What counts do not answer: its lines are then these. */
   readonly scan: Scan;
-  /** The same of the second of two segments. */
+  /** What counts do not answer for the second of two segments. */
   readonly second: Scan;
   /** The path of the field; null: event types. */
   readonly by: string | null;
@@ -52,13 +52,13 @@ interface Entry {
   readonly value: number | null;
   readonly events: number;
   readonly share: number;
-  /** Of what is compared with; null: not known. */
+  /** The value of what is compared with; null: not known. */
   readonly before: number | null;
   readonly bars: readonly number[];
 }
 
 interface Entries {
-  /** Of the measure. */
+  /** Name of the measure. */
   readonly label: string;
   readonly entries: readonly Entry[];
   /** Events of lines that have no entry. */
@@ -296,6 +296,6 @@ export function useLineCount(appId: string, viewed: ViewAndChange, series: Serie
   const { data } = useResource<Series>(isAsked ? asked : null, { scope: `count ${asked}` });
   if (!isAsked) return series.isScanned === true ? null : count(series.lines.length);
   if (data === undefined) return null;
-  // Of values, those without any are others too.
+  // Events without a value are others too.
   return `${count(data.lines.length)}${data.lines.length >= MOST_LINES && data.other !== null ? '+' : ''}`;
 }

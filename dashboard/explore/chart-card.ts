@@ -63,7 +63,7 @@ export function ChartCard(props: ChartCardProps): VNode {
   const problem = series.problem?.code === 'APP_NOT_FOUND' ? null : series.problem;
   const old = isStale || problem !== null;
   const { interval, timezone } = data ?? {};
-  // The same range again, as it is live, is no wait.
+  // Loading a range again, as it is live, is no wait.
   const isWaiting = loading && (data === undefined || old);
   return html`<div class=${isWaiting ? 'card chart-card loading' : 'card chart-card'} aria-busy=${loading}>
     <${ProblemBox} problem=${problem} retry=${onRetry} />

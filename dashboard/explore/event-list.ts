@@ -90,7 +90,7 @@ export function EventList(props: EventListProps): VNode {
       </div>`
     }
     ${
-      // Of a range without events the chart says so.
+      // The chart says that a range has no events.
       shown === 0 &&
       complete &&
       (hasConditions(view)
@@ -115,14 +115,14 @@ function namesWidth(names: ReadonlyMap<string, string>): string {
   return [...names.values()].some((name) => name.length > LONG_NAME) ? 'clamp(13rem, 25vw, 22rem)' : '13rem';
 }
 
-/** The same object until a value changes: rows are rendered again for a new one. */
+/** One object until a value changes: rows are rendered again for a new one. */
 function useRowStyle({ appId, viewed, list, series, names, onFilter }: EventListProps): RowStyle {
   const { view } = viewed;
   const latest = useRef(viewed);
   latest.current = viewed;
   const [only, second] = chosenTypes(view);
   const hasRows = list.pages.length > 0;
-  // Those of the first page: rows that are loaded later, or arrive, move no column.
+  // Only fields of the first page: rows that are loaded later, or arrive, move no column.
   const usual = useMemo(
     () =>
       only === undefined || second !== undefined

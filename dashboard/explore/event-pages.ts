@@ -84,7 +84,7 @@ export function useEventPages(appId: string, view: View, scope: ListScope): Even
   useEffect(() => {
     void load([]);
     return () => aborter.current?.abort();
-    // The same range may have newer events when it is picked again.
+    // A range may have newer events when it is picked again.
   }, [key, picks.value]);
 
   const current = state.key === key ? state : empty;

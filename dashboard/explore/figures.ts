@@ -65,7 +65,7 @@ interface FoundProps {
   readonly zone: string;
 }
 
-/** Of a search that is not over its number is a least one; one that is has looked at everything. */
+/** The number of a search: a lower bound until the search has looked at everything. */
 function FoundFigures({ found: { total, until }, isRunning, from, zone }: FoundProps): VNode {
   const isOver = until <= from;
   // Nothing yet is no number.

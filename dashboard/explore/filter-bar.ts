@@ -181,9 +181,9 @@ export function FilterBar({
 interface Known {
   readonly types: readonly EventType[];
   readonly fields: readonly KnownField[];
-  /** Of the field that is typed. */
+  /** Values of the field that is typed. */
   readonly values: readonly ValueCount[];
-  /** Of the fields that are counted, where a word is typed. */
+  /** Values of the fields that are counted, where a word is typed. */
   readonly ofFields: ReturnType<typeof useCountedValues>;
   readonly rows: number;
 }
@@ -239,7 +239,7 @@ function offersFor(text: string, read: TypedConditions | undefined, view: View, 
   return [...ofTypes, ...ofFields, ...ofValues, ...texts];
 }
 
-/** The same, its beginning, or a part of it. */
+/** How near what is typed is to a name: 2 is the name itself, 1 its beginning, 0 a part of it. */
 function nearness(wanted: string, name: string): number {
   const [part, whole] = [wanted.toLowerCase(), name.toLowerCase()];
   return whole === part ? 2 : Number(whole.startsWith(part));

@@ -159,7 +159,7 @@ function useHeldEvents({ appId, viewed, list, isRead, unwanted }: FollowOptions)
       if (hasConditions(view)) {
         const dated = shown?.map(({ createdAt }) => Date.parse(createdAt));
         if (news === null) take(null, 0);
-        // Of what is not told one by one nobody knows its time.
+        // The times of events that are not told one by one are unknown.
         else if (dated === undefined) search(null);
         else if (dated.length > 0) search(Math.min(...dated));
         return;

@@ -134,7 +134,7 @@ interface Numbers {
   readonly heatmap: Resource<typeof Heatmap>;
 }
 
-/** Of lines that are compared with: those that the chart shows may not be among the busiest ones there. */
+/** Lines that are compared with: those that the chart shows may not be among the busiest ones there. */
 const MOST_COMPARED = 200;
 
 function useNumbers({ appId, viewed }: MeasuredOptions): Numbers {

@@ -5,7 +5,7 @@ import type { EventPage, EventRow } from '../event-rows.ts';
 
 export interface RowSelection {
   readonly ids: ReadonlySet<string>;
-  /** Those that are still listed, in their order. */
+  /** Selected events that are still listed, in their order. */
   readonly events: readonly EventRow[];
   readonly clear: () => void;
 }

@@ -48,7 +48,7 @@ export interface Scan {
   readonly isWanted: boolean;
   /** The chart, once everything has been read; null until then. */
   readonly series: Series | null;
-  /** The same with every line of its own. */
+  /** The chart with every line of its own. */
   readonly all: Series | null;
   /** Until then, of a view with conditions. */
   readonly found: Found | null;
@@ -361,7 +361,7 @@ export function searchedOf(
     allOf(series, withHidden).all.reduce((total, count, index) => {
       const part = countedPart(series, index);
       const shared = Math.min(part.to, last) - Math.max(part.from, start);
-      // Of a bucket that lies partly in between, the same part of its events.
+      // A bucket that lies partly in between has the same part of its events there.
       return shared <= 0 ? total : total + (count * shared) / (part.to - part.from);
     }, 0);
   const hasBegun = searched !== null && searched < last;

@@ -23,7 +23,7 @@ import { UsagePage } from './usage.ts';
 /** Loaded on demand. */
 const loadExplore: Load<TabProps> = async () => (await import('./explore.ts')).ExplorePage;
 
-/** The same file: it draws with the parts of the other. */
+/** The overview draws with the parts of the explore page, so it is in its file. */
 const loadOverview: Load<TabProps> = async () => (await import('./explore.ts')).OverviewPage;
 
 const loadBoards: Load<TabProps> = async () => (await import('./explore.ts')).BoardsPage;

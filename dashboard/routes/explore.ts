@@ -172,7 +172,7 @@ function useCanonicalAddress({ view, change }: ViewAndChange): void {
   }, [view]);
 }
 
-/** The same function for every render, so that rows stay as they are. */
+/** One function for every render, so that rows stay as they are. */
 function useFilter(viewed: ViewAndChange): OnFilter {
   const latest = useRef(viewed);
   latest.current = viewed;

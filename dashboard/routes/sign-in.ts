@@ -49,7 +49,7 @@ interface StepsProps {
   readonly head?: 'h1';
   /** The page to go on with. */
   readonly next?: string;
-  /** Of the account that is expected. */
+  /** Email of the account that is expected. */
   readonly email?: string;
   readonly onSignedIn: (user: User) => void;
   /** What else one may do than sign in; without it there are the links of the page. */

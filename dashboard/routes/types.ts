@@ -140,7 +140,7 @@ export function TypesPage({ appId, app }: TabProps): VNode {
 }
 
 interface SchemaCellProps {
-  /** Of the type. */
+  /** Name of the type. */
   readonly name: string;
   readonly schema: SchemaSummary | undefined;
   readonly isOwner: boolean;

@@ -7,7 +7,7 @@ import { continueErasures, type ErasureParts } from './erase.ts';
 import { unfinishedErasures } from './erasures.ts';
 
 export interface ErasureWorkerOptions extends Omit<ErasureParts, 'sql' | 'log'> {
-  /** The pool of maintenance, to look for work. */
+  /** Finds work; the work itself has a connection of its own. */
   readonly sql: Sql;
   /**
    * Does the work in a process of its own: it looks through all events of an app, and writes its archive again. Null: it is done here,

@@ -59,7 +59,7 @@ function TokenText({ text, shown }: { readonly text: string | null; readonly sho
 
 interface RotateProps {
   readonly app: App;
-  /** Of the request. */
+  /** Path of the request. */
   readonly path: string;
   readonly onClose: () => void;
   readonly onRotated: (loggingToken: string) => void;

@@ -17,7 +17,7 @@ import { notify } from '../../state.ts';
 import { useView } from '../../view.ts';
 
 export interface SchemaDialogProps {
-  /** Of the type. */
+  /** Path and name of the type. */
   readonly path: string;
   readonly name: string;
   /** Whether it has a schema now. */
