@@ -1,6 +1,6 @@
 /** Days of events in an archive: each is whole, read back and equal to the counts, whatever fails on the way. */
 
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import {
@@ -287,6 +287,66 @@ test('files of development versions, whose ids are of the type UUID, are read', 
     ],
   });
   expect(await readPart(Buffer.from(bytes))).toEqual([{ ...event, at: START }]);
+});
+
+/** Programs that print of all files how many events and ids there are, the kinds of the columns, and the digest of the payloads. */
+const READERS: readonly (readonly [module: string, reads: string])[] = [
+  [
+    'pandas',
+    'import pandas\nframe = pandas.concat([pandas.read_parquet(file) for file in files])\nkinds = [type(frame[c].iloc[0]).__name__ for c in COLUMNS]',
+  ],
+  [
+    'pyarrow',
+    'import pyarrow, pyarrow.dataset, pyarrow.parquet\nschema = pyarrow.unify_schemas([pyarrow.parquet.read_schema(file) for file in files])\nframe = pyarrow.dataset.dataset(files, schema=schema).to_table().to_pydict()\nkinds = [type(frame[c][0]).__name__ for c in COLUMNS]',
+  ],
+  [
+    'polars',
+    "import polars\nframe = polars.concat([polars.read_parquet(file) for file in files], how='diagonal')\nkinds = [type(frame[c][0]).__name__ for c in COLUMNS]",
+  ],
+];
+const PYTHON = process.env.PARQUET_PYTHON ?? 'python3';
+
+test.each(READERS)('%s reads days whose fields differ, with ids as texts', async (module, reads) => {
+  if (spawnSync(PYTHON, ['-c', `import ${module}`]).status !== 0) return; // It is not installed.
+  const world = await openWorld();
+  const memory = new MemoryStore();
+  const folder = await mkdtemp(join(tmpdir(), 'tidemark-parquet-'));
+  try {
+    const { sql, app } = world;
+    await store(world, 40);
+    await archive(world, memory);
+    for (const [path, kind] of [
+      [['user', 'plan'], 'value'],
+      [['ms'], 'number'],
+    ] as const)
+      await declareField(sql, { appId: app.id, path, kind, typeName: null, backfill: true });
+    await store(world, 30, START + DAY_MS);
+    await archive(world, memory);
+    for (const [index, file] of filesOf(memory).entries())
+      await writeFile(join(folder, `${index}.parquet`), file);
+    const program = `import glob, hashlib, json, sys
+files = sorted(glob.glob(sys.argv[1] + '/*.parquet'))
+COLUMNS = ['id', 'type', 'type_id', 'time', 'payload']
+${reads}
+payloads = '\\n'.join(sorted(frame['payload']))
+print(json.dumps([len(frame['id']), len(set(frame['id'])), kinds, hashlib.sha256(payloads.encode()).hexdigest()]))`;
+    const [events, ids, kinds, digest] = JSON.parse(
+      execFileSync(PYTHON, ['-c', program, folder], { encoding: 'utf8' }),
+    );
+    const rows = await sql<{ payload: string }[]>`SELECT payload::text FROM events`;
+    const payloads = rows
+      .map(({ payload }) => Buffer.from(payload))
+      .sort(Buffer.compare)
+      .map(String);
+    expect([events, ids, digest]).toEqual([
+      ...[70, 70],
+      createHash('sha256').update(payloads.join('\n')).digest('hex'),
+    ]);
+    expect(kinds).toEqual(['str', 'str', 'str', module === 'pandas' ? 'Timestamp' : 'datetime', 'str']);
+  } finally {
+    await world.database.drop();
+    await rm(folder, { recursive: true });
+  }
 });
 
 test('the queries of the documentation answer', async () => {

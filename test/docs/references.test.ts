@@ -152,6 +152,8 @@ const MORE_NOUNS = [
   'erasure',
   'redaction',
   'group',
+  ...['bin', 'distribution', 'filter', 'invitation', 'recovery code', 'retention', 'role', 'schema'],
+  ...['second factor', 'list of words'],
 ];
 
 test('the glossary has the nouns of the dashboard', () => {
