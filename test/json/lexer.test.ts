@@ -2,6 +2,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { NONE, stringEnd, stringRest } from '../../src/json/lexer.ts';
+import { stringEnd as knownEnd } from '../../src/json/walk.ts';
 import { runs } from '../support/fuzz.ts';
 import { isJson } from './json-text.ts';
 
@@ -32,6 +33,7 @@ test('of a valid string', () => {
       expect(() => JSON.parse(text.slice(0, end))).not.toThrow();
       expect(stringEnd(text, 0, text.length)).toBe(end);
       expect(stringEnd(text, 0, end)).toBe(end);
+      expect(knownEnd(text, 0)).toBe(end);
       expect(stringEnd(text, 0, end - 1)).toBe(NONE);
       expect(restBySteps(text, characters)).toBe(end - 1);
     }),
