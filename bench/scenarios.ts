@@ -28,7 +28,6 @@ import { SEARCH } from './scenarios/search.ts';
 import { SERIES } from './scenarios/series.ts';
 import { SHARED_LIMITS } from './scenarios/shared-limits.ts';
 import { WORKERS_SCENARIO } from './scenarios/workers.ts';
-import { WRITE_FORMATS } from './scenarios/write-formats.ts';
 
 export const SCENARIOS: readonly Scenario[] = [
   ...COMPARISONS,
@@ -39,7 +38,6 @@ export const SCENARIOS: readonly Scenario[] = [
   NODES,
   LATENCY,
   WORKERS_SCENARIO,
-  WRITE_FORMATS,
   BATCHES,
   ...FORMATS,
   SHARED_LIMITS,

@@ -6,7 +6,7 @@
  * trip. Where the statement itself fails, the server is documented to discard copy messages that arrive outside of a COPY,
  * so the connection stays usable.
  *
- * Rows are in COPY's binary format: it costs PostgreSQL and this process less than the text format (bench: write-formats).
+ * Rows are in COPY's binary format: it costs PostgreSQL and this process less than the text format.
  */
 import { BufferPool } from '../../base/buffer-pool.ts';
 import type { EventRow } from './accepted-event.ts';
