@@ -38,6 +38,20 @@ export async function inSlices<T>(work: Generator<undefined, T>, slices: TimeSli
   }
 }
 
+/** As `map`, in slices of time. */
+export async function mapInSlices<Row, Mapped>(
+  rows: readonly Row[],
+  slices: TimeSlice,
+  map: (row: Row, index: number) => Mapped,
+): Promise<readonly Mapped[]> {
+  const mapped: Mapped[] = [];
+  for (const [index, row] of rows.entries()) {
+    mapped.push(map(row, index));
+    if (slices.isOver) await slices.next();
+  }
+  return mapped;
+}
+
 /** Runs a short one at once. */
 export function atOnce<T>(work: Generator<undefined, T>): T {
   for (;;) {

@@ -1,5 +1,5 @@
 /** Webhooks and alerts of an app, for its members' sessions: everyone sees them, maintainers and owners change them. */
-import type { Api, MemberCall, Outside } from '../accounts/routes/api.ts';
+import { type Api, type MemberCall, type Outside, turnsOfSession } from '../accounts/routes/api.ts';
 import { bodyOf, NO_FIELDS } from '../accounts/routes/body.ts';
 import type {
   AlertList,
@@ -10,6 +10,7 @@ import type {
 } from '../api-types/answers.ts';
 import { listFieldProgress } from '../apps/fields.ts';
 import type { Secret } from '../apps/secret.ts';
+import { mapInSlices, TimeSlice } from '../base/time-slice.ts';
 import { DAY_MS } from '../base/time-units.ts';
 import type { Config } from '../config.ts';
 import { invalidField, notYet, Rejection, WrongField, WrongInput } from '../errors.ts';
@@ -111,9 +112,12 @@ function webhookRoutes(options: DeliveryRoutesOptions): readonly Route[] {
   const { api, sql, engine, config } = options;
   const store = new ConsumerStore(engine, sql);
   return [
-    api.readInTurn('/api/apps/:appId/webhooks', 'read', async ({ app, sql: reads }) => {
+    api.readInTurn('/api/apps/:appId/webhooks', 'read', async ({ app, user, sql: reads }) => {
       const [webhooks, tries] = [await listWebhooks(reads, app.id), await listTries(reads, app.id)];
-      const shown = webhooks.map((one) => ({ ...shownWebhook(one), history: tries.get(one.id) ?? [] }));
+      const shown = await mapInSlices(webhooks, new TimeSlice(turnsOfSession(user)), (one) => ({
+        ...shownWebhook(one),
+        history: tries.get(one.id) ?? [],
+      }));
       return done<WebhookList>({ webhooks: shown, most: config.MAX_WEBHOOKS_PER_APP });
     }),
     api.change('POST', '/api/apps/:appId/webhooks', 'change', NEW_WEBHOOK, ({ app, by }, body) =>
@@ -179,11 +183,12 @@ const SEALED_OTHERWISE: TriedWebhook = {
 function alertRoutes(options: DeliveryRoutesOptions): readonly Route[] {
   const { api, sql, config, now } = options;
   return [
-    api.readInTurn('/api/apps/:appId/alerts', 'read', async ({ app, sql: reads, events }) => {
-      const [alerts, said] = [await listAlerts(reads, app.id), await listTransitions(reads, app.id)];
+    api.readInTurn('/api/apps/:appId/alerts', 'read', async ({ app, user, sql: reads, events }) => {
+      const slices = new TimeSlice(turnsOfSession(user));
+      const [alerts, said] = [await listAlerts(reads, app.id, slices), await listTransitions(reads, app.id)];
       const rules = alerts.map(({ parsed }) => parsed);
-      const warnings = await latenessWarnings({ sql: reads, events }, app.id, rules, now());
-      const shown = alerts.map((one, index) => ({
+      const warnings = await latenessWarnings({ sql: reads, events }, app.id, rules, now(), slices);
+      const shown = await mapInSlices(alerts, slices, (one, index) => ({
         ...shownAlert(one, now(), warnings[index]),
         transitions: said.get(one.id) ?? [],
       }));

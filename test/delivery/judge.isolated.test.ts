@@ -1,5 +1,6 @@
 /** Rules against a known truth: late events, restarts, and what was said before. */
 import { expect, test } from 'vitest';
+import { activeAlerts, listAlerts } from '../../src/delivery/alerts/alert-rules.ts';
 import { type Episode, firingMinutes, reconcile } from '../../src/delivery/alerts/judge.ts';
 import {
   isRuleProblem,
@@ -190,19 +191,40 @@ test('a trial of what is unusual in a month lets others have the event loop in b
   };
   const until = Date.parse('2026-04-01T00:00:00Z');
   const interval = { from: until - 30 * 1_440 * MINUTE, until };
+  // A rule on counts that names no type asks for nothing else.
+  const place = { sql: null as unknown as Sql, events: events as unknown as EventReader };
+  const [trial, turns] = await countTurns(() =>
+    tryRule(place, { rule, appId: 1, timezone: 'Europe/Berlin' }, interval),
+  );
+  expect(trial?.total).toBe(0);
+  expect(turns).toBeGreaterThan(10);
+});
+
+test.each([
+  ['that are judged', async (sql: Sql): Promise<readonly unknown[]> => (await activeAlerts(sql)).alerts],
+  ['of a list', async (sql: Sql): Promise<readonly unknown[]> => await listAlerts(sql, 1)],
+])('thousands of rules %s are read in slices, and others have the event loop in between', async (_, read) => {
+  const rule = '{"of":"count","window":"5m","above":1,"for":"10m"}';
+  const rows = Array.from({ length: 4_000 }, (__, id) => ({ id, rule, evaluatedAt: null, problem: null }));
+  // It answers at once, whatever it is asked: whoever has turns meanwhile has them of the reading.
+  const sql = (async () => rows) as unknown as Sql;
+  const [found, turns] = await countTurns(() => read(sql));
+  expect(found).toHaveLength(4_000);
+  expect(turns).toBeGreaterThan(5);
+});
+
+/** Does something, and counts the turns of the event loop that others have meanwhile. */
+async function countTurns<T>(work: () => Promise<T>): Promise<readonly [T, number]> {
   let [turns, isOver] = [0, false];
   const others = (): void => {
     turns += 1;
     if (!isOver) setImmediate(others);
   };
   setImmediate(others);
-  // A rule on counts that names no type asks for nothing else.
-  const place = { sql: null as unknown as Sql, events: events as unknown as EventReader };
-  const trial = await tryRule(place, { rule, appId: 1, timezone: 'Europe/Berlin' }, interval);
+  const outcome = await work();
   isOver = true;
-  expect(trial?.total).toBe(0);
-  expect(turns).toBeGreaterThan(10);
-});
+  return [outcome, turns];
+}
 
 test.each([
   [{ of: 'count', by: 'a.b', window: '5m', above: 1 }, ['a', 'b'], '"x,y"'],

@@ -6,6 +6,7 @@ import { makerOf } from '../../accounts/people/senders.ts';
 import type { AlertRow, AlertTransition } from '../../api-types/answers.ts';
 import { listFieldProgress } from '../../apps/fields.ts';
 import { nearest } from '../../base/did-you-mean.ts';
+import { mapInSlices, TimeSlice } from '../../base/time-slice.ts';
 import { MINUTE_MS } from '../../base/time-units.ts';
 import { createPublicId } from '../../base/token-text.ts';
 import { Refused, refused, WrongField, WrongInput } from '../../errors.ts';
@@ -281,21 +282,29 @@ const columns = (sql: Sql | Transaction) => sql`
   id, app_id AS "appId", public_id AS "alertId", name, rule, timezone, webhooks, emails, alertmanager, is_paused AS "isPaused",
   created_at AS "createdAt", coalesce(changed_at, created_at) AS since, evaluated_at AS "evaluatedAt", problem`;
 
-/** Rows with their rules read. */
-function parsed<T extends AlertRule>(rows: readonly Omit<T, 'parsed'>[]): readonly T[] {
+/** Rows with their rules read, in slices of time: accounts may have thousands. */
+async function parsed<T extends AlertRule>(
+  rows: readonly Omit<T, 'parsed'>[],
+  slices = new TimeSlice(),
+): Promise<readonly T[]> {
   // Only the omitted member is added.
-  return rows.map((row) => ({ ...row, parsed: parseRule(row.rule) }) as unknown as T);
+  return await mapInSlices(rows, slices, (row) => ({ ...row, parsed: parseRule(row.rule) }) as unknown as T);
 }
 
 /** The rules of an app, in order of creation. */
-export async function listAlerts(sql: Sql, appId: number): Promise<readonly ListedRule[]> {
-  return parsed(
+export async function listAlerts(
+  sql: Sql,
+  appId: number,
+  slices = new TimeSlice(),
+): Promise<readonly ListedRule[]> {
+  return await parsed(
     await sql<ListedRule[]>`
     SELECT ${columns(sql)}, (SELECT count(*)::integer FROM alert_states WHERE rule_id = alert_rules.id AND state = 'firing') AS firing,
            ${correctedOf(sql)} AS corrected,
            (SELECT json_build_object('userId', maker.public_id, 'email', maker.email) FROM users AS maker
              WHERE maker.id = alert_rules.created_by) AS "createdBy"
       FROM alert_rules WHERE app_id = ${appId} ORDER BY id`,
+    slices,
   );
 }
 
@@ -319,7 +328,7 @@ export function lateText(corrected: number): string {
 export async function activeAlerts(
   sql: Sql,
 ): Promise<{ readonly alerts: readonly ActiveRule[]; readonly wrong: readonly NotedProblem[] }> {
-  const rows = parsed<AlertRule & Pick<ActiveRule, 'app'>>(
+  const rows = await parsed<AlertRule & Pick<ActiveRule, 'app'>>(
     await sql<(AlertRule & Pick<ActiveRule, 'app'>)[]>`
       SELECT ${columns(sql)},
              (SELECT json_build_object('appId', apps.public_id, 'name', apps.name) FROM apps WHERE apps.id = app_id) AS app
@@ -372,7 +381,7 @@ export function aheadText(evaluatedAt: Date): string {
 export async function findAlert(sql: Sql, given: string, appId?: number): Promise<AlertRule> {
   const ofApp = appId === undefined ? sql`` : sql`AND app_id = ${appId}`;
   const byName = appId === undefined ? sql`` : sql`OR name = ${given}`;
-  const [row] = parsed(
+  const [row] = await parsed(
     await sql<AlertRule[]>`
       SELECT ${columns(sql)} FROM alert_rules WHERE (public_id = ${given} ${byName}) ${ofApp}
        ORDER BY public_id <> ${given} LIMIT 1`,

@@ -1,5 +1,6 @@
 /** How late the events of an app arrive, and which alert rules are judged before theirs are there. */
 import { type LateEvents, lateEvents } from '../../apps/usage-store.ts';
+import { mapInSlices, TimeSlice } from '../../base/time-slice.ts';
 import { MINUTE_MS } from '../../base/time-units.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import type { EventReader } from '../../storage/storage.ts';
@@ -24,6 +25,7 @@ export async function latenessWarnings(
   appId: number,
   rules: readonly (Rule | RuleProblem)[],
   now: number,
+  slices = new TimeSlice(),
 ): Promise<readonly (string | null)[]> {
   const late = rules.length === 0 ? [] : await lateEvents(sql, appId, now);
   if (late.length === 0) return rules.map(() => null);
@@ -34,7 +36,7 @@ export async function latenessWarnings(
     name,
     events: (activity.get(typeId) ?? []).reduce((sum, count) => sum + count, 0),
   }));
-  return rules.map((rule) => {
+  return await mapInSlices(rules, slices, (rule) => {
     if (isRuleProblem(rule)) return null;
     const lateness = partsOf(rule).map(({ type }) => {
       const isOfRule = ({ name }: { readonly name: string }): boolean => type === null || name === type;
