@@ -61,6 +61,9 @@ const SLOW_MESSAGES = 80;
 const ALERT_RULES = 20;
 const ALERT_VALUES = 10_000;
 const LISTED = 100;
+/** Requests that are hard to parse, and selectors of such a query: with more it is refused before it is computed. */
+const PARSES_PER_SECOND = 80;
+const SELECTORS = 4;
 /** A mail of an innocent's own alert, so often. */
 const MAIL_EVERY_MS = 2_000;
 /** What was sent in a spell arrives so long after it at the latest. */
@@ -322,8 +325,7 @@ const ATTACKS: readonly Attack[] = [
   },
   {
     name: 'hard parses',
-    about:
-      'bodies of 1 MB with ill-formed browser keys, PromQL of 45 selectors, and configurations with 5,000 nested arrays and 4,000 anchors',
+    about: `${PARSES_PER_SECOND} requests a second: bodies of 1 MB with ill-formed browser keys, PromQL of ${SELECTORS} selectors at 10,900 steps, and configurations with 5,000 nested arrays and 4,000 anchors`,
     tokens: 10,
     prepare: async ({ bench, port, tokens }, seconds) => {
       const { managementToken } = await createManagementToken(bench.sql, {
@@ -333,7 +335,7 @@ const ATTACKS: readonly Attack[] = [
       const keys = `{"x":[${`{"key":"tdb_${'A'.repeat(38)}"},`.repeat(19_000)}1]}`;
       const end = Math.floor(Date.now() / 1_000);
       const selectors = Array.from(
-        { length: 45 },
+        { length: SELECTORS },
         (_, n) => `increase(tidemark_events[5m] offset ${n + 1}m)`,
       );
       const query = new URLSearchParams({
@@ -346,21 +348,17 @@ const ATTACKS: readonly Attack[] = [
         const headers = { Authorization: `Bearer ${managementToken}`, 'Content-Type': type };
         return { method: 'PUT', path: '/v1/config?dryRun=true', headers, body };
       };
+      const collect: LoadRequest = { method: 'POST', path: '/v1/collect', headers: plain, body: keys };
+      const configurations = [configure(nested, 'application/json'), configure(anchors, 'application/yaml')];
       return {
-        ...{ kind: 'closed', port, connections: 10, seconds },
-        requests: [
-          { method: 'POST', path: '/v1/collect', headers: plain, body: keys },
-          ...tokens.map((token): LoadRequest => {
-            const headers = { Authorization: `Bearer ${token}` };
-            return {
-              method: 'GET',
-              path: `/api/v1/query_range?${query}`,
-              headers,
-            };
-          }),
-          configure(nested, 'application/json'),
-          configure(anchors, 'application/yaml'),
-        ],
+        ...{ kind: 'open', port, connections: 10, seconds, perSecond: PARSES_PER_SECOND, warmUpSeconds: 0 },
+        // Forty bodies, ten queries and four configurations: without pause they are an attack of bandwidth, which no parser sees.
+        requests: tokens.flatMap((token, index): LoadRequest[] => {
+          const headers = { Authorization: `Bearer ${token}` };
+          const asked: LoadRequest = { method: 'GET', path: `/api/v1/query_range?${query}`, headers };
+          const configured = index < 4 ? configurations.slice(index % 2, (index % 2) + 1) : [];
+          return [...new Array<LoadRequest>(4).fill(collect), asked, ...configured];
+        }),
       };
     },
   },
