@@ -120,8 +120,8 @@ export function eachWordOfPayload(
   add: (hash: number) => void,
 ): void {
   eachWord(bytes, start, end, add);
-  const first = bytes.indexOf(BACKSLASH, start);
-  if (first === -1 || first >= end) return;
+  // What follows the payload may be long.
+  if (!bytes.subarray(start, end).includes(BACKSLASH)) return;
   const text = Buffer.from(unescaped(bytes.toString('utf8', start, end)));
   eachWord(text, 0, text.length, add);
 }

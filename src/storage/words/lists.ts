@@ -13,7 +13,7 @@ const MOST_LISTED = 384;
 const GROUPS = 32;
 const GROUP_SLICES = MOST_SLICES / GROUPS;
 /** Bytes of a part, about: a row of a table. */
-const PART_BYTES = 1_536;
+const PART_BYTES = 1_024;
 /** Bytes that a word of a slice takes, about. */
 const ENTRY_BYTES = 1.6;
 

@@ -171,7 +171,7 @@ export async function readListed(sql: Sql, appId: number): Promise<WordsListed> 
     SELECT coalesce((SELECT sum(events) FROM word_segments WHERE app_id = ${appId}), 0)::float8 AS "listedEvents",
            EXISTS (SELECT FROM word_states WHERE app_id = ${appId} AND begun_at IS NOT NULL)
              AND NOT EXISTS (SELECT FROM unlisted_minutes
-                              WHERE app_id = ${appId} AND finish - start = interval '1 day'
+                              WHERE app_id = ${appId} AND finish - start > interval '1 minute'
                                 AND start < date_bin('1 day', now(), 'epoch')) AS "isComplete"`;
   return listed ?? { listedEvents: 0, isComplete: false };
 }

@@ -15,7 +15,7 @@ import { parseFilters, payloadFilter, type SearchedTexts } from '../../../src/re
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../../src/storage/counts/levels.ts';
 import { connect, type Sql } from '../../../src/storage/database/connect.ts';
 import { compress } from '../../../src/storage/engines/timescale/compression.ts';
-import { type EventReader, openStorage, type Storage } from '../../../src/storage/storage.ts';
+import { type EventReader, openStorage, readListed, type Storage } from '../../../src/storage/storage.ts';
 import { partOf, slicesIn } from '../../../src/storage/words/lists.ts';
 import { WordUpkeep } from '../../../src/storage/words/upkeep.ts';
 import { availableEngines } from '../../support/database.ts';
@@ -340,6 +340,34 @@ describe.runIf(ENGINES.length > 0).each(ENGINES)('with %s', (engine) => {
               + (SELECT count(*) FROM unlisted_minutes))::integer AS rows`;
     expect(left?.rows).toBe(0);
   });
+});
+
+test.runIf(ENGINES.length > 0)('an app is listed once no part of a past day is left', async () => {
+  const from = NOW - 2 * DAY_MS;
+  const fields = await fieldDatabase(ENGINES[0] ?? 'postgres18', { now: NOW, from, until: NOW + DAY_MS });
+  try {
+    const events = Array.from({ length: 200 }, (_, index) => {
+      const at = from + index * MINUTE_MS;
+      return { id: fields.newId(at), at, typeId: 1, payload: `{"n":${index}}` };
+    });
+    await fields.write(events);
+    await fields.settle();
+    await fields.sql`UPDATE apps SET word_search = true WHERE id = 1`;
+    // A round makes one segment: the day takes several.
+    const upkeep = new WordUpkeep(fields.alone, () => (fields.clock.now += 1_000), fields.sql, 50);
+    const listed: number[] = [];
+    const isComplete = async (): Promise<boolean> => {
+      await upkeep.everySecond();
+      const state = await readListed(fields.sql, 1);
+      listed.push(state.listedEvents ?? -1);
+      return state.isComplete;
+    };
+    await expect.poll(isComplete, { timeout: patient(20_000) }).toBe(true);
+    expect(new Set(listed).size).toBeGreaterThan(3);
+    expect(listed.at(-1)).toBe(200);
+  } finally {
+    await fields.close();
+  }
 });
 
 test.runIf(ENGINES.length > 0)(
