@@ -105,13 +105,14 @@ export const databaseUrl = address((value) => {
   return value;
 });
 
-/** The address of an OIDC issuer, as its discovery document names it. */
+/** The address of an OIDC issuer, with a slash at its end where it has one, and in other ways as all write it. */
 const issuerUrl = address((value) => {
-  if (httpUrl(value) === null)
+  const url = httpUrl(value);
+  if (url === null)
     throw new Error(
       `must be an address like https://login.example.com/realms/staff, not "${withoutUser(value)}"`,
     );
-  return value;
+  return url.pathname === '/' && !value.trimEnd().endsWith('/') ? url.origin : url.origin + url.pathname;
 });
 
 /** Scopes of OAuth, separated by spaces (RFC 6749, 3.3). */

@@ -109,6 +109,14 @@ describe('an address', () => {
   );
 });
 
+test.each([
+  [' https://login.example.com ', 'https://login.example.com'],
+  ['HTTPS://Login.Example.com/', 'https://login.example.com/'],
+  ['https://login.example.com:443/realms/Staff/', 'https://login.example.com/realms/Staff/'],
+])('OIDC_ISSUER %j is %s', (given, taken) => {
+  expect(readConfig({ OIDC_ISSUER: given }).OIDC_ISSUER).toBe(taken);
+});
+
 test('PORT and HOST end a service alone: commands listen nowhere', () => {
   const environment = { PORT: 'tcp://10.0.0.1:8080' };
   expect(() => readConfig(environment, { listens: true })).toThrow(/^PORT: must be a whole number/);

@@ -57,7 +57,8 @@ export function readArguments(
     };
     const option = command.options.find(({ long, short }) => long === name || short === name);
     if (name === ENV_FILE) {
-      for (const [key, value] of readEnvironmentFile(requireValue())) environment[key] ??= value;
+      for (const [key, value] of Object.entries(readEnvironmentFile(requireValue())))
+        environment[key] ??= value;
     } else if (option !== undefined) {
       kept.push(argument);
       if (option.required && inline === undefined) kept.push(...left.splice(0, 1));
@@ -120,9 +121,9 @@ function settingOf(option: string): string | null {
 
 /**
  * The variables of a file as systemd's EnvironmentFile has them: `NAME=value` a line, comments begin with # or ;, and a value may
- * be in quotes.
+ * be in quotes. Of several lines with a name the last one counts.
  */
-function readEnvironmentFile(path: string): [string, string][] {
+function readEnvironmentFile(path: string): Readonly<Record<string, string>> {
   let text: string;
   try {
     text = readFileSync(path, 'utf8');
@@ -131,7 +132,7 @@ function readEnvironmentFile(path: string): [string, string][] {
       `${ENV_FILE} ${path} cannot be read: ${error instanceof Error ? error.message : error}`,
     );
   }
-  return text.split('\n').flatMap((line, index): [string, string][] => {
+  const variables = text.split('\n').flatMap((line, index): [string, string][] => {
     const trimmed = line.trim();
     if (trimmed === '' || /^[#;]/.test(trimmed)) return [];
     const [, name, value = ''] = /^(?:export\s)?([A-Za-z_]\w*)=(.*)$/.exec(trimmed) ?? [];
@@ -139,6 +140,7 @@ function readEnvironmentFile(path: string): [string, string][] {
       throw new OperatorError(`${ENV_FILE} ${path}, line ${index + 1}: must be NAME=value`);
     return [[name, unquoted(value)]];
   });
+  return Object.fromEntries(variables);
 }
 
 function unquoted(value: string): string {

@@ -60,6 +60,9 @@ test('settings are taken from options and from a file: an option wins over the e
     expect(await told(['serve', '--database-url=postgres://me:secret@host/db'])).toMatch(
       /^tidemark: --database-url: set the environment variable DATABASE_URL, .*others can see/,
     );
+    // Of two lines with a name the last one counts, as for systemd.
+    writeFileSync(file, `DATA_DIR=${folder}/first\nDATA_DIR=${folder}/last\n`);
+    expect(await told(['app', 'list', '--env-file', file])).toContain(`${folder}/last:`);
     writeFileSync(file, 'PORT=1\nnonsense\n');
     expect(await told(['app', 'list', '--env-file', file])).toContain('line 2: must be NAME=value');
     expect(await told(['app', 'list', '--env-file', join(folder, 'gone')])).toContain('cannot be read');
