@@ -7,7 +7,7 @@ import type { Sql } from '../storage/database/connect.ts';
 import { EVERY_ROW, type Storage } from '../storage/storage.ts';
 import { collect } from './consumer-command.ts';
 import { parseCount } from './duration.ts';
-import { conditionsOf, instant, scopeOf } from './export-command.ts';
+import { conditionsOf, instant, scanOfOptions } from './export-command.ts';
 import { APP_OPTION, JSON_LIST } from './options.ts';
 import { formatTable } from './output.ts';
 import { withInstallation } from './transfer/installation.ts';
@@ -64,7 +64,7 @@ export function addEventsCommand(program: Command): void {
 async function findEvents(sql: Sql, storage: Storage, options: EventsOptions) {
   const texts = { word: options.find ?? null, q: options.inside ?? null };
   const filter = payloadFilter(conditionsOf(options.filter ?? []), texts);
-  const scope = await scopeOf(sql, options);
+  const scope = await scanOfOptions(sql, options);
   const { events, next, searchedBy } = await readSearchPage(
     storage.reader(sql),
     { ...scope, order: 'desc', limit: options.limit, maxBytes: MOST_BYTES },

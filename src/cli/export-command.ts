@@ -99,7 +99,7 @@ async function runExport(
   const output = file === '-' ? null : await outputOf(file);
   const startedAt = performance.now();
   const events = storage.reader(sql);
-  const scope = await scopeOf(sql, options);
+  const scope = await scanOfOptions(sql, options);
   const reader = counted === null ? events.lines(scope, filter) : events.filteredLines(scope, counted);
   const state = await progressOf(events, scope, filter);
   const progress = new Progress(process.stderr, () => performance.now());
@@ -134,7 +134,7 @@ export function conditionsOf(texts: readonly string[]): readonly Condition[] {
 }
 
 /** Which events the options name, oldest first. */
-export async function scopeOf(
+export async function scanOfOptions(
   sql: Sql,
   options: Pick<ExportCommandOptions, 'app' | 'from' | 'to' | 'type'>,
 ): Promise<ScanRequest> {

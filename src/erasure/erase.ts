@@ -105,7 +105,7 @@ export async function countMatching(
 ): Promise<Match | null> {
   const reader = storage.reader(sql);
   const { total } = await reader.appSpan(app);
-  const search = reader.search(scopeOf(app, null), filter);
+  const search = reader.search(scanOfApp(app, null), filter);
   const days = new Map<string, number>();
   let matching = 0;
   for (;;) {
@@ -181,7 +181,7 @@ async function alone<T>(sql: Sql, id: number, work: () => Promise<T>): Promise<T
   }
 }
 
-function scopeOf(appId: number, until: number | null): ScanRequest {
+function scanOfApp(appId: number, until: number | null): ScanRequest {
   return { appId, typeIds: null, from: null, until, order: 'asc', after: null };
 }
 
@@ -199,7 +199,7 @@ async function eraseMatching(
   const change = erasure.action === 'delete' ? null : anonymizer(parts.secret, erasure.appId, paths);
   const search = parts.storage
     .readerOfRows(parts.sql)
-    .search(scopeOf(erasure.app, erasure.coversUntil), filter);
+    .search(scanOfApp(erasure.app, erasure.coversUntil), filter);
   for (let erased = 0; ; ) {
     const { events, position } = await search.step(ROWS_AT_ONCE);
     const found = events.map(({ id, createdAt, payload }) => ({ id, at: createdAt.getTime(), payload }));

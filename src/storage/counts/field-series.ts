@@ -90,7 +90,7 @@ export async function readFilteredTypes(
     if (typeof all === 'string') return all;
     const typeIds = await passingTypes(tx, request, plan, filter);
     if (typeIds === null) return 'not counted';
-    const asked = { ...scopeOf(request, plan), typeIds, isApart: true };
+    const asked = { ...fieldScopeOf(request, plan), typeIds, isApart: true };
     const scope = typeIds.length === 0 ? null : await resolveFieldScope(tx, asked, filter);
     if (typeof scope === 'string') return scope;
     const [counted, names] = await Promise.all([
@@ -118,7 +118,7 @@ async function countPassing(
   filter: FieldFilter,
 ): Promise<Line | NotCounted> {
   const { appId, exceptTypes = [] } = request;
-  const asked = scopeOf(request, plan);
+  const asked = fieldScopeOf(request, plan);
   const scope = await resolveFieldScope(tx, asked, filter);
   if (typeof scope === 'string') return scope;
   const all = sumOf(await countScope(tx, appId, scope, plan), scope.ids);
@@ -148,7 +148,7 @@ async function passingTypes(
 ): Promise<readonly number[] | null> {
   const { appId, typeIds, exceptTypes = [], topTypes: most = 0 } = request;
   if (typeIds !== null) return typeIds;
-  const declared = await findField(tx, scopeOf(request, plan), path);
+  const declared = await findField(tx, fieldScopeOf(request, plan), path);
   if (declared === null) return null;
   const groups = tx`
     SELECT id, type_id AS key, 1 AS sign FROM field_series
@@ -174,7 +174,7 @@ export async function readValueSeries(
   return await readAppSnapshot(sql, request.appId, async (tx) => {
     const plan = await planSeries(tx, request);
     if (typeof plan === 'string') return plan;
-    const scope = scopeOf(request, plan);
+    const scope = fieldScopeOf(request, plan);
     const declared = await findField(tx, scope, path);
     if (declared === null || !(await isComplete(tx, scope, declared))) return 'not counted';
     const minutes = await minutesWithin(tx, scope);
@@ -240,7 +240,7 @@ async function countEvents(
   return without(sumOf(counted, ids), sumOf(counted, exceptTypes));
 }
 
-function scopeOf(
+function fieldScopeOf(
   { appId, typeIds, withBefore }: FieldSeriesRequest,
   { interval: { from, until } }: SeriesPlan,
 ): FieldScopeRequest {

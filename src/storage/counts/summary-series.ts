@@ -172,7 +172,7 @@ async function countedScope(
   const asked = { appId, typeIds, ...interval, withCountsOnly: true, isCountedAlone: true };
   const declaration = await findDeclaration(tx, asked, request.question);
   if (declaration === null || !(await isComplete(tx, asked, declaration.field))) return 'not counted';
-  const scope = await scopeOf(tx, request, declaration);
+  const scope = await readSummaryScope(tx, request, declaration);
   const minutes = await minutesFromRows(tx, asked, scope);
   return typeof minutes === 'string' ? minutes : { ...scope, minutes };
 }
@@ -252,7 +252,7 @@ interface PairRow extends SeriesRow {
   readonly by: string;
 }
 
-async function scopeOf(
+async function readSummaryScope(
   tx: Transaction,
   { appId, typeIds, question }: Pick<SummaryRequest, 'appId' | 'typeIds' | 'question'>,
   declaration: Declaration,
