@@ -392,7 +392,7 @@ async function archiveDay(
     bytes: parts.reduce((sum, { bytes }) => sum + bytes, 0),
   });
   try {
-    for await (const part of partsOf(options, app, day))
+    for await (const part of parquetParts(options, app, day))
       parts.push(await storePart(options, app, day, parts.length, part));
     const expected = await countOf(options, app, day);
     const found = outcome(null);
@@ -482,7 +482,7 @@ export async function countOf(
 }
 
 /** The events of a day, in files. Each is made when it is asked for. */
-async function* partsOf(
+async function* parquetParts(
   { sql, storage }: ArchivingOptions,
   app: ArchivedApp,
   day: string,

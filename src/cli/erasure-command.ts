@@ -116,7 +116,7 @@ export function addErasureCommands(program: Command): void {
     .option(...JSON_OPTION)
     .action((id: string | undefined, options: Json) =>
       runCommand(options, async (session) => {
-        const parts = await partsOf(session);
+        const parts = await erasureParts(session);
         if (id !== undefined) return await run(parts, id);
         const left = await continueErasures(parts);
         return { json: { left }, text: left.length === 0 ? 'All erasures are finished.' : left.join('\n') };
@@ -124,7 +124,7 @@ export function addErasureCommands(program: Command): void {
     );
 }
 
-async function partsOf(session: Session): Promise<ErasureParts> {
+async function erasureParts(session: Session): Promise<ErasureParts> {
   const { sql, storage, config } = session;
   const log = commandLog(config.LOG_LEVEL);
   return { sql, storage, secret: await session.secret(), config, now: () => Date.now(), log };
@@ -153,7 +153,7 @@ async function erase(session: Session, options: EraseOptions): Promise<Answer> {
       `${share} match, more than half of the app: run it again with --yes-most if that is right, or look first with --dry-run`,
     );
   process.stderr.write(`tidemark: ${share} match: ${action === 'delete' ? 'erasing' : 'anonymizing'} them\n`);
-  const parts = await partsOf(session);
+  const parts = await erasureParts(session);
   const asked = await askErasure(session.sql, parts.secret, {
     ...{ app, action, conditions, reason, matching, askedAt },
     coversUntil: until,

@@ -147,7 +147,7 @@ export function exportRead(options: ExportReadOptions): AppRead {
     );
     if (admitted instanceof Rejection) return admitted;
     const { admission, prepared } = admitted;
-    const parts = partsOf(exports, prepared, slots, turn);
+    const parts = readAhead(exports, prepared, slots, turn);
     const searchedBy = prepared.first?.searchedBy;
     return streamed(options, call, query, { name: prepared.name, searchedBy, admission, waiter, parts });
   });
@@ -226,7 +226,7 @@ function streamed(
 }
 
 /** The parts of a reader; while one is sent the next one is read. */
-async function* partsOf(
+async function* readAhead(
   exports: Exports,
   { reader, first }: Begun,
   slots: ReadSlots,

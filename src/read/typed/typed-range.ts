@@ -53,13 +53,13 @@ export function parseTyped(text: string, now: number, zone: string): Range | nul
   const plain = wordsOf(text);
   const middle = plain.indexOf('to');
   if (middle < 0) return named(plain) ?? fromOne(plain, now, zone);
-  const first = partsOf(plain.slice(0, middle));
+  const first = partsIn(plain.slice(0, middle));
   const last = plain.slice(middle + 1);
   if (last.length === 1 && last[0] === 'now') {
     const start = whenOf(first, now, zone);
     return start !== null && start.from < now ? { kind: 'since', from: start.from } : null;
   }
-  const until = partsOf(last);
+  const until = partsIn(last);
   if (first === null || until === null) return null;
   // `14 to 16 Nov`, `Nov 14 to 16`: one has the month of both. A year at the end is that of the beginning, or the one after it.
   const isDate = ({ date, month }: Parts): boolean => date !== undefined && month === undefined;
@@ -89,7 +89,7 @@ export function parseInstants(
   const words = wordsOf(text);
   const middle = words.indexOf('to');
   if (middle < 0) {
-    const when = words.length === 1 && words[0] === 'now' ? { from: now } : whenOf(partsOf(words), now, zone);
+    const when = words.length === 1 && words[0] === 'now' ? { from: now } : whenOf(partsIn(words), now, zone);
     return when && { from: when.from, until: null };
   }
   const range = parseTyped(text, now, zone);
@@ -112,7 +112,7 @@ function named(words: readonly string[]): Range | null {
 
 /** A day alone is the whole day; a time is the beginning of what lasts until now. */
 function fromOne(words: readonly string[], now: number, zone: string): Range | null {
-  const when = whenOf(partsOf(words), now, zone);
+  const when = whenOf(partsIn(words), now, zone);
   if (when === null || when.from >= now) return null;
   return when.isDay ? { kind: 'between', from: when.from, to: when.to } : { kind: 'since', from: when.from };
 }
@@ -149,7 +149,7 @@ interface Parts {
 }
 
 /** @returns null where a word is not understood */
-function partsOf(words: readonly string[]): Parts | null {
+function partsIn(words: readonly string[]): Parts | null {
   const parts: Parts = {};
   const [, amount, unit = ''] = /^(\d{1,4})([a-z]+?)s?ago$/.exec(words.join('')) ?? [];
   const [milliseconds, known] = [UNIT_MS[UNITS[unit] as Unit], UNITS[unit]];

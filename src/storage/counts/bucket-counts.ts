@@ -43,7 +43,7 @@ export async function countBuckets(
     return counts;
   }
   const profiled = await profiledDays(tx, appId, interval);
-  const parts = partsOf(buckets).filter(({ day }) => profiled.has(day));
+  const parts = splitByDay(buckets).filter(({ day }) => profiled.has(day));
   if (parts.length > 0) await addProfiles(tx, appId, counts, parts);
   const rest = unprofiledIntervals(interval, profiled);
   if (rest.length > 0) await addIntervals(tx, appId, counts, buckets, rest);
@@ -83,7 +83,7 @@ interface BucketPart {
   readonly high: number;
 }
 
-function partsOf({ starts, end }: Buckets): BucketPart[] {
+function splitByDay({ starts, end }: Buckets): BucketPart[] {
   return starts.flatMap((start, index) => {
     const until = starts[index + 1] ?? end;
     const parts: BucketPart[] = [];

@@ -251,7 +251,7 @@ function fieldScopeOf(
 type ValueScope = Pick<FieldSeriesRequest, 'appId' | 'typeIds' | 'exceptTypes' | 'values' | 'withNumbers'>;
 
 /** Whose series a line adds up: internal ids of types, 0 for all; those of types that are left out are subtracted. */
-function partsOf(
+function signedTypes(
   { typeIds, exceptTypes = [] }: ValueScope,
   field: FieldRow,
 ): readonly { readonly typeId: number; readonly sign: 1 | -1 }[] {
@@ -277,7 +277,7 @@ async function knownValues(
   field: FieldRow,
 ): Promise<readonly ShownValue[]> {
   const { values, withNumbers = false } = request;
-  const parts = partsOf(request, field);
+  const parts = signedTypes(request, field);
   // Some events of values that came late may be among the others: all of them are, so that no line has a part of its own.
   const isSure = field.isFull
     ? tx`bool_and(is_complete) OVER same AND count(*) OVER same = ${parts.length}`

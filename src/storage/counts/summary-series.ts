@@ -314,7 +314,7 @@ async function readLines(
   plan: SeriesPlan,
   scope: CountedScope,
 ): Promise<SummarySeries> {
-  const parts = partsOf(plan).flatMap((part) => splitAround(part, scope.minutes));
+  const parts = levelIntervals(plan).flatMap((part) => splitAround(part, scope.minutes));
   const cells = await singleCells(tx, scope, parts, plan.interval);
   const shown = new Set(
     scope.line === null
@@ -381,7 +381,7 @@ async function addCells(
 }
 
 /** The intervals of a series by what they are read from: a first or last bucket that is cut off is not read as a whole. */
-function partsOf({ buckets: { starts, end }, interval, whole }: SeriesPlan): LevelInterval[] {
+function levelIntervals({ buckets: { starts, end }, interval, whole }: SeriesPlan): LevelInterval[] {
   const from = interval.from === whole.from ? whole.from : (starts[1] ?? end);
   const until = interval.until === whole.until ? whole.until : (starts.at(-1) ?? end);
   if (from > until) return splitByLevel(interval);

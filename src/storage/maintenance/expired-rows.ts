@@ -102,7 +102,7 @@ export class ExpiredRows {
     for (const boundary of rows) {
       if (boundary.removedUntil >= boundary.readableFrom || known.has(keyOf(boundary))) continue;
       if (boundary.isNew && (await isUncounted(this.#sql, boundary))) continue;
-      this.#due.push({ boundary, parts: partsOf(boundary, byApp.get(boundary.appId) ?? [], all?.at ?? 0) });
+      this.#due.push({ boundary, parts: expired(boundary, byApp.get(boundary.appId) ?? [], all?.at ?? 0) });
     }
   }
 
@@ -164,7 +164,7 @@ function keyOf({ appId, typeId, readableFrom }: Boundary): string {
  * @param ofApp all boundaries of the app
  * @param all   that of all apps, before which partitions are dropped
  */
-function partsOf({ appId, typeId, ...at }: Boundary, ofApp: readonly Boundary[], all: number): ExpiredPart[] {
+function expired({ appId, typeId, ...at }: Boundary, ofApp: readonly Boundary[], all: number): ExpiredPart[] {
   const own = ofApp.filter((boundary) => boundary.typeId !== ALL_TYPES);
   const until = at.readableFrom;
   const from = Math.max(all, at.removedUntil - MARGIN_MS, 0);
