@@ -4,6 +4,7 @@ import { isDeepStrictEqual } from 'node:util';
 import type { Api } from '../accounts/routes/api.ts';
 import type { Compared, EventMark, Series } from '../api-types/answers.ts';
 import { listOtherTypes, numberTypes } from '../apps/event-types.ts';
+import { sum } from '../base/sum.ts';
 import { Rejection } from '../errors.ts';
 import { done } from '../http/data.ts';
 import type { ReadPlace } from '../http/read-slots.ts';
@@ -18,7 +19,7 @@ import { bucketsAsked, CHART_QUERY, conditionsOf, intervalOf } from './chart-que
 import { spellPath } from './fields/payload-paths.ts';
 import { nameOf } from './fields/shown-value.ts';
 import { type ChartTypes, findChartTypes, findExceptTypes, findTypes } from './scope-query.ts';
-import { type LinesQuery, readLines, type SeriesLines, sum } from './series-lines.ts';
+import { type LinesQuery, readLines, type SeriesLines } from './series-lines.ts';
 
 export interface ChartRouteOptions {
   readonly api: Api;

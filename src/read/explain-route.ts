@@ -2,6 +2,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Difference, Explanation } from '../api-types/answers.ts';
 import { listCountedPaths } from '../apps/fields.ts';
+import { sum } from '../base/sum.ts';
 import { Rejection } from '../errors.ts';
 import { done } from '../http/data.ts';
 import { Query } from '../http/query.ts';
@@ -15,7 +16,7 @@ import { newestOf, type ValueScope, valuesByCounts, valuesOf } from './fields/va
 import { fieldFilterOf } from './filter/counted-values.ts';
 import { FILTER, filterOf } from './filter/filter-query.ts';
 import { checkScope, EXCEPT_TYPES, findScopedTypes, instant, SCOPE } from './scope-query.ts';
-import { readLines, sum } from './series-lines.ts';
+import { readLines } from './series-lines.ts';
 
 /** Fields that are looked through, and differences that are shown. */
 const MOST_FIELDS = 12;

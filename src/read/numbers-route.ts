@@ -259,21 +259,21 @@ async function sumsBefore(
   { by, ...question }: SummaryQuestion,
   keys: readonly string[],
 ): Promise<NumberStats['before']> {
-  const sumOf = (line: SummaryLine | undefined): number => columnsOf(line).overall.sum ?? 0;
+  const sumOfLine = (line: SummaryLine | undefined): number => columnsOf(line).overall.sum ?? 0;
   const all = await events.summarySeries({ ...request, question: { ...question, by: null } });
   if (typeof all === 'string') return null;
   const byKey: Record<string, number> = {};
   if (by !== null && keys.length > 0) {
     const series = await events.summarySeries({ ...request, values: keys, question: { ...question, by } });
     if (typeof series === 'string') return null;
-    for (const line of series.lines) if (line.value !== null) byKey[line.value] = sumOf(line);
+    for (const line of series.lines) if (line.value !== null) byKey[line.value] = sumOfLine(line);
   }
   if (by === null && keys.length > 0) {
     const series = await seriesOfTypes({ sql, events }, request, { ...question, by }, keys);
     if (series === null || typeof series === 'string') return null;
-    for (const key of keys) byKey[key] = sumOf(series.get(key));
+    for (const key of keys) byKey[key] = sumOfLine(series.get(key));
   }
-  return { all: sumOf(all.lines[0]), byKey };
+  return { all: sumOfLine(all.lines[0]), byKey };
 }
 
 interface RowsAsked {

@@ -3,6 +3,7 @@ import type { MovedLine, Overview, Series, SilentType } from '../api-types/answe
 import { listAnnotations } from '../apps/annotations.ts';
 import { listCountedPaths } from '../apps/fields.ts';
 import { LEAST_WEIGHT, weightOf } from '../base/chance.ts';
+import { sum } from '../base/sum.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../base/time-units.ts';
 import { Rejection } from '../errors.ts';
 import { done } from '../http/data.ts';
@@ -13,7 +14,6 @@ import { CHART_QUERY } from './chart-query.ts';
 import { type ChartRouteOptions, readChartOf } from './chart-route.ts';
 import { spellPath } from './fields/payload-paths.ts';
 import { timezone } from './scope-query.ts';
-import { sum } from './series-lines.ts';
 
 const OVERVIEW_QUERY = new Query({ timezone: timezone('IANA time zone of the week. Absent: UTC.') });
 

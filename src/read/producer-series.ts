@@ -2,6 +2,7 @@
 import type { Api } from '../accounts/routes/api.ts';
 import type { Series } from '../api-types/answers.ts';
 import { readProducerEvents } from '../apps/producers.ts';
+import { sum } from '../base/sum.ts';
 import { QUARTER_HOUR_MS } from '../base/time-units.ts';
 import { Rejection } from '../errors.ts';
 import { done } from '../http/data.ts';
@@ -9,7 +10,6 @@ import { Query } from '../http/query.ts';
 import type { Route } from '../http/route.ts';
 import { checkChart, intervalOf, PRODUCER_PARAMETERS } from './chart-query.ts';
 import { TOO_LONG } from './chart-route.ts';
-import { sum } from './series-lines.ts';
 
 export interface ProducerSeriesOptions {
   readonly api: Api;

@@ -1,6 +1,7 @@
 /** The counts of a series by line: one reader, whose lines the dashboard's chart shows as columns and tools get as rows. */
 
 import { isDeepStrictEqual } from 'node:util';
+import { sum } from '../base/sum.ts';
 import type {
   BucketsProblem,
   EventReader,
@@ -135,8 +136,4 @@ function typeLines({ types, all, other, before, ...frame }: Series, by: 'none' |
 
 function hasEvents({ counts, before }: Counted): boolean {
   return before > 0 || counts.some((count) => count > 0);
-}
-
-export function sum(counts: readonly number[]): number {
-  return counts.reduce((total, count) => total + count, 0);
 }

@@ -53,10 +53,10 @@ export async function latenessWarnings(
  * @returns how late a share of all events is at most, in milliseconds; 0: less than a minute
  */
 function usualLateness(late: readonly LateEvents[], total: number, share: number): number {
-  const sumOf = (some: readonly LateEvents[]): number => some.reduce((sum, { events }) => sum + events, 0);
+  const eventsOf = (some: readonly LateEvents[]): number => some.reduce((sum, { events }) => sum + events, 0);
   const steady = late.filter(({ minutes }) => minutes >= STEADY_MINUTES);
-  let inTime = Math.max(total - sumOf(late), 0);
-  const wanted = share * (inTime + sumOf(steady));
+  let inTime = Math.max(total - eventsOf(late), 0);
+  const wanted = share * (inTime + eventsOf(steady));
   let lateness = 0;
   for (const { upTo, events } of steady) {
     if (inTime >= wanted) break;

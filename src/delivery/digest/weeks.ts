@@ -4,6 +4,7 @@ import { listBoards } from '../../apps/boards.ts';
 import { listHiddenTypes } from '../../apps/event-types.ts';
 import type { NumberFormat } from '../../apps/fields.ts';
 import { measureLabel, type ShownStat, singleStat } from '../../base/measures.ts';
+import { sum } from '../../base/sum.ts';
 import { DAY_MS } from '../../base/time-units.ts';
 import { asksForHidden, listOf, parsePart } from '../../base/view.ts';
 import { readBoardCharts } from '../../read/board-route.ts';
@@ -240,8 +241,4 @@ function linesOfChart(week: ChartSeries | null, earlier: ChartSeries | null): re
 
 function ratio(part: number, whole: number): number | null {
   return whole === 0 ? null : part / whole;
-}
-
-function sum(counts: readonly number[]): number {
-  return counts.reduce((total, count) => total + count, 0);
 }

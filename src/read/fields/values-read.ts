@@ -2,6 +2,7 @@
 
 import { isDeepStrictEqual } from 'node:util';
 import type { FieldValues } from '../../api-types/answers.ts';
+import { sum } from '../../base/sum.ts';
 import { TimeSlice } from '../../base/time-slice.ts';
 import { Rejection } from '../../errors.ts';
 import { dataOf, json, objectOf } from '../../http/operation.ts';
@@ -24,7 +25,6 @@ import { FILTER, filterOf } from '../filter/filter-query.ts';
 import { parsePath } from '../filter/parse-filter.ts';
 import { checkScope, EXCEPT_TYPES, findScopedTypes, SCOPE } from '../scope-query.ts';
 import { readSearchPage, SEARCH_BUDGET, type SearchBudget } from '../search-page.ts';
-import { sum } from '../series-lines.ts';
 import { VALUE, VALUE_IS_NUMBER, valueInRow } from './shown-value.ts';
 
 const DEFAULT_PAGE_VALUES = 20;

@@ -43,7 +43,7 @@ export async function readTotals(
   return totals;
 }
 
-export function sumOf(totals: Totals, start: number): number {
+export function totalAt(totals: Totals, start: number): number {
   return [...(totals.get(start) ?? NONE).values()].reduce((sum, count) => sum + count, 0);
 }
 

@@ -21,8 +21,8 @@ import {
   differing,
   type RowDifference,
   readTotals,
-  sumOf,
   type Totals,
+  totalAt,
 } from './compare.ts';
 import {
   COPIED_FROM,
@@ -235,7 +235,7 @@ class Copy {
 
   async #copyDay(day: number, source: Totals, target: Totals): Promise<void> {
     const interval = { from: day, until: day + DAY_MS };
-    if (sumOf(source, day) <= MAX_DAY && (await this.#copyAtOnce(interval, source, target))) return;
+    if (totalAt(source, day) <= MAX_DAY && (await this.#copyAtOnce(interval, source, target))) return;
     const { from, to } = this.#endpoints;
     const [sent, kept] = [
       await readTotals(from, this.#apps, HOURS, interval),
@@ -266,7 +266,7 @@ class Copy {
     const { from: start } = interval;
     const behind = appsBehind(source, target, start);
     if (behind.length === 0) return true;
-    if (sumOf(target, start) === 0) {
+    if (totalAt(target, start) === 0) {
       await this.#noteCopied(await copyInterval(this.#endpoints, interval, this.#apps));
       return true;
     }

@@ -1,4 +1,5 @@
 /** Series of what declared fields count: of the events that pass a filter, or by the values of a field. */
+import { sum } from '../../base/sum.ts';
 import type { Fragment, Sql } from '../database/connect.ts';
 import type { Correction, FieldCounts } from '../fields/counts-relation.ts';
 import {
@@ -100,7 +101,9 @@ export async function readFilteredTypes(
     const lines = typeIds.flatMap((typeId): FieldLine[] => {
       const ids = scope?.ids.filter((id) => scope.typeOf.get(id) === typeId) ?? [];
       const type = names.get(typeId);
-      return counted === null || type === undefined ? [] : [{ value: null, type, ...sumOf(counted, ids) }];
+      return counted === null || type === undefined
+        ? []
+        : [{ value: null, type, ...sumOfSeries(counted, ids) }];
     });
     const shown = {
       counts: compact(lines.map(({ counts }) => counts)),
@@ -121,11 +124,11 @@ async function countPassing(
   const asked = fieldScopeOf(request, plan);
   const scope = await resolveFieldScope(tx, asked, filter);
   if (typeof scope === 'string') return scope;
-  const all = sumOf(await countScope(tx, appId, scope, plan), scope.ids);
+  const all = sumOfSeries(await countScope(tx, appId, scope, plan), scope.ids);
   if (exceptTypes.length === 0) return all;
   const except = await resolveFieldScope(tx, { ...asked, typeIds: exceptTypes }, filter);
   if (typeof except === 'string') return except;
-  return without(all, sumOf(await countScope(tx, appId, except, plan), except.ids));
+  return without(all, sumOfSeries(await countScope(tx, appId, except, plan), except.ids));
 }
 
 async function countScope(
@@ -237,7 +240,7 @@ async function countEvents(
 ): Promise<Line> {
   const ids = typeIds ?? [ALL_TYPES];
   const counted = await countSeries(tx, { appId, ids: [...ids, ...exceptTypes] }, plan);
-  return without(sumOf(counted, ids), sumOf(counted, exceptTypes));
+  return without(sumOfSeries(counted, ids), sumOfSeries(counted, exceptTypes));
 }
 
 function fieldScopeOf(
@@ -407,7 +410,7 @@ async function ragged(
   return counts;
 }
 
-function sumOf({ counts, before }: CountedSeries, ids: readonly number[]): Line {
+function sumOfSeries({ counts, before }: CountedSeries, ids: readonly number[]): Line {
   return {
     counts: compact(ids.map((id) => counts.get(id) ?? [])),
     before: sum(ids.map((id) => before.get(id) ?? 0)),
@@ -417,17 +420,13 @@ function sumOf({ counts, before }: CountedSeries, ids: readonly number[]): Line 
 /** The sum of series of which some are subtracted. */
 function signedSum(counted: CountedSeries, series: ShownValue['series']): Line {
   const idsOf = (sign: number): number[] => series.filter((one) => one.sign === sign).map(({ id }) => id);
-  return without(sumOf(counted, idsOf(1)), sumOf(counted, idsOf(-1)));
+  return without(sumOfSeries(counted, idsOf(1)), sumOfSeries(counted, idsOf(-1)));
 }
 
 /** Columns as one. */
 function compact(columns: readonly (readonly number[])[]): number[] {
   const length = Math.max(0, ...columns.map((column) => column.length));
   return Array.from({ length }, (_, index) => sum(columns.map((column) => column[index] ?? 0)));
-}
-
-function sum(numbers: readonly number[]): number {
-  return numbers.reduce((total, number) => total + number, 0);
 }
 
 type Line = Pick<FieldLine, 'counts' | 'before'>;

@@ -1,4 +1,5 @@
 /** The series of an app's types for a chart, with names and totals, from the counts alone and from one snapshot. */
+import { sum } from '../../base/sum.ts';
 import type { Fragment, Sql } from '../database/connect.ts';
 import { readCounts, withKeptPlan } from '../read/snapshot.ts';
 import { readRetention } from '../retention.ts';
@@ -411,8 +412,4 @@ function assemble(
     before: { all: hasChoice ? sum(Object.values(byType)) : beforeAll, byType },
     countsOnlyBefore,
   };
-}
-
-function sum(counts: readonly number[]): number {
-  return counts.reduce((total, count) => total + count, 0);
 }

@@ -318,9 +318,10 @@ async function hiddenCells(
   };
   for (const cell of known.filter(isHidden)) groupOf(cell).known.push(cell);
   for (const cell of ofRows.list().filter(isHidden)) groupOf(cell).rows.push(cell);
-  const sumOf = (cells: readonly CountedCell[]): number => cells.reduce((sum, { count }) => sum + count, 0);
+  const eventsOf = (cells: readonly CountedCell[]): number =>
+    cells.reduce((sum, { count }) => sum + count, 0);
   return [...groups.values()]
-    .flatMap((group) => (sumOf(group.rows) > sumOf(group.known) ? group.rows : group.known))
+    .flatMap((group) => (eventsOf(group.rows) > eventsOf(group.known) ? group.rows : group.known))
     .flatMap((cell) => (cell.field.typeId === null ? [cell, { ...cell, typeId: ALL_TYPES }] : [cell]));
 }
 

@@ -6,6 +6,7 @@
  * frequency counts over data streams", VLDB 2002). The sums over all groups are exact in any case.
  */
 import { countWhile } from '../../base/bisect.ts';
+import { sum } from '../../base/sum.ts';
 import { addSummary, newSummary, type Summary } from './count-minutes.ts';
 import type { FieldKind } from './declared-fields.ts';
 import { DistinctValues } from './distinct-values.ts';
@@ -220,7 +221,7 @@ export class EventGroups {
       return value === MANY || value === OTHER ? null : value;
     });
     const made = this.#ofKey(key, apart === null ? own : [apart, ...own]);
-    made.bytes = GROUP_BYTES + key.length * 2 * CHARACTER_BYTES + sumOf(made.summaries.map(bytesOf));
+    made.bytes = GROUP_BYTES + key.length * 2 * CHARACTER_BYTES + sum(made.summaries.map(bytesOf));
     this.#bytes += made.bytes;
     return made;
   }
@@ -239,7 +240,7 @@ export class EventGroups {
     if (known !== undefined) return known;
     const made = new OwnTally(this.#options.measures);
     group.buckets.set(bucket, made);
-    group.bytes += BUCKET_BYTES + sumOf(made.summaries.map(bytesOf));
+    group.bytes += BUCKET_BYTES + sum(made.summaries.map(bytesOf));
     return made;
   }
 
@@ -291,23 +292,19 @@ export class EventGroups {
   }
 
   #unite(into: OwnGroup, group: EventGroup): void {
-    const sizes = (): number => sumOf(into.summaries.map(bytesOf));
+    const sizes = (): number => sum(into.summaries.map(bytesOf));
     const before = sizes();
     into.add(group);
     into.bytes += sizes() - before;
     for (const [bucket, tally] of group.buckets) {
       const known = into.buckets.get(bucket);
       const own = known ?? new OwnTally(this.#options.measures);
-      const held = known === undefined ? -BUCKET_BYTES : sumOf(known.summaries.map(bytesOf));
+      const held = known === undefined ? -BUCKET_BYTES : sum(known.summaries.map(bytesOf));
       into.buckets.set(bucket, own);
       own.add(tally);
-      into.bytes += sumOf(own.summaries.map(bytesOf)) - held;
+      into.bytes += sum(own.summaries.map(bytesOf)) - held;
     }
   }
-}
-
-function sumOf(numbers: readonly number[]): number {
-  return numbers.reduce((sum, number) => sum + number, 0);
 }
 
 function bytesOf(summary: Summary | undefined): number {

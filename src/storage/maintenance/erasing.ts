@@ -102,7 +102,7 @@ function changesIn(changes: string, nameOf: NameOf): string {
   return `${nameOf(table)} (${columns}`;
 }
 
-export function sumOf(minutes: readonly ErasedMinute[]): number {
+export function eventsIn(minutes: readonly ErasedMinute[]): number {
   return minutes.reduce((sum, { count }) => sum + count, 0);
 }
 
@@ -160,7 +160,7 @@ export async function eraseIn(
       await dropEmptyCounts(tx, slice.appId, minutes, nameOf);
     }
   }
-  return sumOf(minutes);
+  return eventsIn(minutes);
 }
 
 /** What an erasure has done so far. */

@@ -173,7 +173,7 @@ async function countIntervals(
   known: Retention | null,
 ): Promise<{ readonly counts: CountedInterval[]; readonly retention: Retention }> {
   // The retention boundary is the start of a day: an interval that it cuts still consists of whole buckets.
-  const sums = intervals.map((interval) => sumOf(tx, scope, interval));
+  const sums = intervals.map((interval) => countSelect(tx, scope, interval));
   const ofRows = async ({ level, ...interval }: LevelInterval): Promise<number> =>
     scope.field === undefined || level !== null ? 0 : await countMatching(tx, scope, scope.field, interval);
   const counting = tx<(RetentionRow & { readableFrom: number; counts: number[] })[]>`
@@ -201,7 +201,7 @@ async function countIntervals(
   return { counts: all.filter(({ count }) => count > 0), retention: found };
 }
 
-function sumOf(tx: Transaction, scope: Scope, { level, from, until }: LevelInterval): Fragment {
+function countSelect(tx: Transaction, scope: Scope, { level, from, until }: LevelInterval): Fragment {
   if (level !== null)
     return tx`(SELECT coalesce(sum(${countOf(tx, scope)}), 0) FROM ${relationOf(tx, scope, level)}
                 WHERE ${countFilter(tx, scope)} AND bucket >= greatest(${from}, readable_from) AND bucket < ${until})`;

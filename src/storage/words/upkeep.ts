@@ -2,6 +2,7 @@
  * The upkeep of lists of words (sql/0045): begins to note the minutes of apps that ask for lists, makes segments of what is noted, and
  * removes what nobody asks for any more. Any process may do it, and be interrupted at any point.
  */
+import { sum } from '../../base/sum.ts';
 import { TimeSlice } from '../../base/time-slice.ts';
 import type { Interval } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, DAYS, floorTo, MINUTE_MS } from '../counts/levels.ts';
@@ -190,8 +191,8 @@ export class WordUpkeep {
         const isFirst = isOver && !(await hasSegments(tx, appId, day));
         const own = isFirst ? [{ from: day, until: day + DAY_MS }] : together;
         const steps = await stepsOf(tx, appId, own, this.#segmentEvents / 4);
-        if (!isOver && sumOf(steps.map(({ rows }) => rows)) < this.#segmentEvents) {
-          if (sumOf(noted.map(({ count }) => count)) > MANY_NOTES)
+        if (!isOver && sum(steps.map(({ rows }) => rows)) < this.#segmentEvents) {
+          if (sum(noted.map(({ count }) => count)) > MANY_NOTES)
             this.#deadNotes.deleted(await replaceNotes(tx, appId, together, together));
           continue;
         }
@@ -232,8 +233,6 @@ interface Note extends Interval {
   /** How often it is noted. */
   readonly count: number;
 }
-
-const sumOf = (numbers: readonly number[]): number => numbers.reduce((sum, number) => sum + number, 0);
 
 /** The condition that the day of a start has not left for the archive. */
 const hasRowsHere = (tx: Transaction, appId: number): Fragment => tx`

@@ -1,5 +1,6 @@
 /** Compares and corrects counts of a cluster: app by app, each in a snapshot of its node, or all apps of a shard in one statement. */
 
+import { sum } from '../../../base/sum.ts';
 import { compareDay, correctDay, type DayComparison, type RelationOf } from '../../counts/differences.ts';
 import { ALL_TYPES, DAY_MS, LEVELS, startIn } from '../../counts/levels.ts';
 import { type CheckOptions, joined, recountFields } from '../../counts/recount.ts';
@@ -39,16 +40,18 @@ export async function compareApps(
 export async function recountDayOfCluster(sql: Sql, day: number): Promise<number> {
   const deleted = await sql<{ id: number }[]>`SELECT app_id AS id FROM deleted_apps`;
   const ids = deleted.map(({ id }) => id);
+  // By shard: nodes work at once, and what is rolled back is done again.
   const differing = new Map<string, number>();
   await changeAllCounts(sql, async (tx, group) => {
     await tx`SET LOCAL statement_timeout = 0`;
     differing.set(shardOf(group), await correctDay(tx, day, relationsOf(tx, group, ids)));
   });
-  return sumOf(differing);
+  return sum([...differing.values()]);
 }
 
 /** Counts the declared fields of a day again, on every node. */
 export async function recountFieldsOfCluster(sql: Sql, day: number): Promise<number> {
+  // By shard: nodes work at once, and what is rolled back is done again.
   const differing = new Map<string, number>();
   await withNames(sql, (names) =>
     forEachFieldGroup(sql, async (shards) => {
@@ -56,12 +59,7 @@ export async function recountFieldsOfCluster(sql: Sql, day: number): Promise<num
       return true;
     }),
   );
-  return sumOf(differing);
-}
-
-/** @param ofGroups by shard: nodes work at once, and what is rolled back is done again */
-function sumOf(ofGroups: ReadonlyMap<string, number>): number {
-  return [...ofGroups.values()].reduce((sum, count) => sum + count, 0);
+  return sum([...differing.values()]);
 }
 
 /** The shards of a group in place of tables, and SELECTs over them in place of the coordinator's views. @param deleted apps that are being removed */

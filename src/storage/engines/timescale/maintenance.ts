@@ -13,7 +13,7 @@ import {
   type ErasedMinute,
   type ErasureSlice,
   eraseIn,
-  sumOf,
+  eventsIn,
 } from '../../maintenance/erasing.ts';
 import { expiredKeysStep } from '../../maintenance/expired-keys.ts';
 import { maintenanceTasks } from '../../maintenance/steps.ts';
@@ -377,7 +377,7 @@ async function takeExcess(tx: Transaction, appId: number, excess: readonly Erase
   await takeFromOutlived(tx, appId, 'back');
   await discardProfiles(tx, appId, excess);
   await renewDays(tx, [...new Set(excess.map(({ minute }) => floorTo(minute, DAY_MS)))]);
-  return sumOf(excess);
+  return eventsIn(excess);
 }
 
 /**
