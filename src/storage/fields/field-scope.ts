@@ -366,7 +366,7 @@ async function withinBudget(
 ): Promise<readonly number[] | NotCounted> {
   const fits = async (some: readonly UnsureMinute[]): Promise<boolean> => {
     if (some.length > mostMinutes(request)) return false;
-    return !(await hasMoreRows(tx, request, joinMinutes(inOrder(some)), MOST_ROWS));
+    return !(await hasMoreRows(tx, request, joinMinutes(sortedStarts(some)), MOST_ROWS));
   };
   const [haveFew, start, end] = await Promise.all([
     fits(minutes),
@@ -376,11 +376,11 @@ async function withinBudget(
   if (start) return 'not counted';
   // Mostly it is the present minute, which will be whole.
   if (end) return 'not counted yet';
-  if (haveFew) return inOrder(minutes);
+  if (haveFew) return sortedStarts(minutes);
   return (await fits(minutes.filter(({ isLate }) => !isLate))) ? 'not counted yet' : 'not counted';
 }
 
-function inOrder(minutes: readonly UnsureMinute[]): number[] {
+function sortedStarts(minutes: readonly UnsureMinute[]): number[] {
   return minutes.map(({ at }) => at).sort((a, b) => a - b);
 }
 

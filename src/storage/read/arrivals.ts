@@ -106,7 +106,7 @@ export async function readFeed<T>(
     return await read({
       text,
       cursor: (at) => feedCursorOf(text, at, place),
-      minuteCounts: (interval) => countMinutes(tx, appId, interval),
+      minuteCounts: (interval) => countsByMinute(tx, appId, interval),
       arrivals: async (since, counts) =>
         since.place === place ? await readArrivals(tx, appId, since, counts) : 'too many',
       missed: async (since, now) =>
@@ -116,7 +116,7 @@ export async function readFeed<T>(
   });
 }
 
-async function countMinutes(
+async function countsByMinute(
   tx: Snapshot,
   appId: number,
   { since, now }: { since: number; now: number },

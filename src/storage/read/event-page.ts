@@ -36,7 +36,7 @@ import {
   rowsOf,
   type SkipInterval,
 } from './count-descent.ts';
-import { countMatching, isSpread, readFilteredRows } from './filtered-page.ts';
+import { countMatchingRows, isSpread, readFilteredRows } from './filtered-page.ts';
 import type { EventPage, PageRequest, Scope, StoredEvent } from './page-request.ts';
 import { readCounts, withKeptPlan } from './snapshot.ts';
 
@@ -175,7 +175,9 @@ async function countIntervals(
   // The retention boundary is the start of a day: an interval that it cuts still consists of whole buckets.
   const sums = intervals.map((interval) => countSelect(tx, scope, interval));
   const ofRows = async ({ level, ...interval }: LevelInterval): Promise<number> =>
-    scope.field === undefined || level !== null ? 0 : await countMatching(tx, scope, scope.field, interval);
+    scope.field === undefined || level !== null
+      ? 0
+      : await countMatchingRows(tx, scope, scope.field, interval);
   const counting = tx<(RetentionRow & { readableFrom: number; counts: number[] })[]>`
     SELECT ${known === null ? tx`${retentionColumns(tx, scope.appId)},` : tx``} (extract(epoch FROM greatest(readable_from, ${EARLIEST})) * 1000)::float8 AS "readableFrom",
            ARRAY[${sums.flatMap((sum, i) => (i === 0 ? [sum] : [tx`,`, sum]))}]::float8[] AS counts

@@ -73,7 +73,7 @@ async function minutesWith(
 }
 
 /** Counts the rows of an interval that a filter passes. */
-export async function countMatching(
+export async function countMatchingRows(
   tx: Snapshot,
   { appId }: Scope,
   field: FieldScope,

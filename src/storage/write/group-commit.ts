@@ -278,7 +278,7 @@ export class GroupCommit {
       outcomes.push(...withIndex(group, given));
     }
     const others = groups.filter((group) => !isLocked(group));
-    if (locked.size === 0) return inOrder(await this.#runEach(kind, connection, others, attempt));
+    if (locked.size === 0) return outcomesInOrder(await this.#runEach(kind, connection, others, attempt));
     if (others.length > 0) {
       const rest = { dates: [], units: others.flatMap(({ units }) => units) };
       const units = rest.units.map(({ unit }) => unit);
@@ -286,7 +286,7 @@ export class GroupCommit {
         ...withIndex(rest, await this.run(kind, connection, units, { ...attempt, hasPartition: false })),
       );
     }
-    return inOrder(outcomes);
+    return outcomesInOrder(outcomes);
   }
 
   /** Gives up the units whose days are in the archive, has these brought back, and tries the others. */
@@ -324,7 +324,7 @@ export class GroupCommit {
     if (others.units.length === 0) return given;
     const rest = others.units.map(({ unit }) => unit);
     const stored = await this.run(kind, connection, rest, { ...attempt });
-    return inOrder([...withIndex(away, given), ...withIndex(others, stored)]);
+    return outcomesInOrder([...withIndex(away, given), ...withIndex(others, stored)]);
   }
 
   /** Days whose rows are locked now, as far as known. */
@@ -450,7 +450,7 @@ function withIndex<Unit, Outcome>(
   return outcomes.map((outcome, at) => ({ outcome, index: units[at]?.index ?? 0 }));
 }
 
-function inOrder<Outcome>(outcomes: readonly IndexedOutcome<Outcome>[]): readonly Outcome[] {
+function outcomesInOrder<Outcome>(outcomes: readonly IndexedOutcome<Outcome>[]): readonly Outcome[] {
   return outcomes.toSorted((a, b) => a.index - b.index).map(({ outcome }) => outcome);
 }
 
