@@ -28,7 +28,8 @@ import { type Installation, withInstallation } from './transfer/installation.ts'
 import { grouped, Progress } from './transfer/progress.ts';
 
 const HELP = `
-FILE has one JSON object a line: {"type": "name", "createdAt": "2026-01-31T08:30:00.123Z", "payload": {}}.
+FILE has one JSON object a line: {"type": "name", "createdAt": "2026-01-31T08:30:00.123Z", "payload": {}}. typeName is
+another name of type.
 Lines that are no such event are named and left out. What was imported before is skipped, so that an import
 may be run again. A file of "tidemark export" keeps its ids: what the app still has of it is skipped. With --format csv the
 first line names the columns: type, createdAt, payload and, from an export, id. Exit code 0: every line is stored; 2: some lines were refused; 1: it could not finish.`;

@@ -25,7 +25,12 @@ export class CsvRecords {
     this.#open = null;
     if (text === null) return { number: record.number, fields: null, problem };
     record.lines.push(text);
-    if (this.#separator === '') this.#separator = mostOf(text);
+    if (this.#separator === '') {
+      // A line that spreadsheets write to tell each other.
+      const told = SEPARATOR_LINE.exec(text)?.[1];
+      this.#separator = told ?? mostOf(text);
+      if (told !== undefined) return null;
+    }
     const whole = record.lines.join('\n');
     const fields = fieldsOf(whole.endsWith('\r') ? whole.slice(0, -1) : whole, this.#separator);
     if (typeof fields !== 'string') return { number: record.number, fields, problem: '' };
@@ -41,6 +46,7 @@ export class CsvRecords {
   }
 }
 
+const SEPARATOR_LINE = /^sep=(.)\r?$/;
 const OPEN = 'it has a quote without its end';
 const MISPLACED =
   'it has a quote within a field that does not begin with one, or text after the closing quote';

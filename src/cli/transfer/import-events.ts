@@ -123,8 +123,18 @@ async function* readEvents(
   { format, formulas }: Pick<ImportOptions, 'format' | 'formulas'>,
 ): AsyncGenerator<Iterable<ReadLine>> {
   if (format === 'csv') yield* readCsv(blocks, formulas);
-  else for await (const block of blocks) yield eventsOf(block);
+  else
+    for await (const block of blocks) {
+      if (block.number === 0 && ARRAY.test(block.characters))
+        throw new OperatorError(
+          "the file is a JSON array: write one object a line, such as with jq -c '.[]' FILE, and import that",
+        );
+      yield eventsOf(block);
+    }
 }
+
+/** The bytes of a byte order mark, and white space, may come first. */
+const ARRAY = /^(?:\u00ef\u00bb\u00bf)?\s*\[/;
 
 function* eventsOf(block: LineBlock): Generator<ReadLine> {
   while (block.next()) yield { number: block.number, event: block.problem || parseImportLine(block) };
@@ -157,7 +167,10 @@ async function* readCsv(
 }
 
 function columnsOf(fields: readonly string[]): readonly string[] {
-  if (COLUMNS.every((name) => fields.includes(name))) return fields;
+  const names = fields.includes('type')
+    ? fields
+    : fields.map((name) => (name === 'typeName' ? 'type' : name));
+  if (COLUMNS.every((name) => names.includes(name))) return fields;
   throw new OperatorError(
     `the first line must name the columns, among them ${COLUMNS.join(', ')}: a file of JSON lines has --format ndjson`,
   );

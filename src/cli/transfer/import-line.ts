@@ -23,7 +23,8 @@ export interface LineEvent {
 
 const QUOTE = 0x22;
 const OPEN_BRACE = 0x7b;
-const FIELDS = ['id', 'type', 'createdAt', 'payload'] as const;
+/** `typeName` is another name of `type`, as for POST /v1/events. */
+const FIELDS = ['id', 'type', 'typeName', 'createdAt', 'payload'] as const;
 
 /** Lines are read one after the other, so that one scan is enough. */
 const scan = new JsonScan(FIELDS);
@@ -40,7 +41,7 @@ export function parseImportLine(block: LineBlock): LineEvent | string {
   const payload = scan.span('payload');
   return eventOf({
     id: scannedValue(block, scan.span('id')),
-    type: scannedValue(block, scan.span('type')),
+    type: scannedValue(block, scan.span('type') ?? scan.span('typeName')),
     createdAt: scannedValue(block, scan.span('createdAt')),
     payload: payload && {
       text: { bytes: block.bytes, start: payload.start, end: payload.end },
@@ -68,7 +69,7 @@ const PLAIN = /^[ !#-[\]-~]*$/;
 
 /**
  * Reads a record of CSV.
- * @param columns the names of its fields; `type`, `createdAt` and `payload` must be among them
+ * @param columns the names of its fields; `type` or `typeName`, `createdAt` and `payload` must be among them
  * @param textOf  takes the escape of an export off the name of a type
  */
 export function parseImportRecord(
@@ -91,7 +92,7 @@ export function parseImportRecord(
     isObject: whole.isObject,
     depth: whole.depth,
   };
-  const type = field('type');
+  const type = field('type') ?? field('typeName');
   return eventOf({ id: field('id'), type: type && textOf(type), createdAt: field('createdAt'), payload });
 }
 

@@ -181,13 +181,33 @@ describe.each(availableEngines())('an import on %s', (engine) => {
     }
   });
 
-  test('of a file whose name ends in .tsv reads CSV', async () => {
+  test.each([
+    ['.tsv reads CSV', 'Events.TSV', 'type\tcreatedAt\tpayload\nplain\t2026-01-31T08:30:00Z\t{}\n'],
+    [
+      '.csv takes a line with its separator',
+      'sep.csv',
+      'sep=;\r\ntype;createdAt;payload\r\na;2026-01-31T08:30:00Z;{}',
+    ],
+    ['.csv takes typeName', 'name.csv', 'typeName,createdAt,payload\na,2026-01-31T08:30:00Z,{}\n'],
+    [
+      '.ndjson takes typeName',
+      'a.ndjson',
+      '{"typeName":"a","createdAt":"2026-01-31T08:30:00Z","payload":{}}',
+    ],
+  ])('of a file whose name ends in %s', async (_, name, text) => {
     const app = await newApp();
-    const file = join(folder, 'Events.TSV');
-    await writeFile(file, 'type\tcreatedAt\tpayload\nplain\t2026-01-31T08:30:00Z\t{}\n');
+    const file = join(folder, name);
+    await writeFile(file, text);
     const settings = { DATABASE_URL: database.url, DATA_DIR: folder };
     const outcome = await tidemark(['import', '--app', app.appId, file, '--json'], settings);
     expect(resultOf(outcome)).toMatchObject({ imported: 1, failed: 0 });
+  });
+
+  test('of a JSON array is refused whole, and says how to make lines of it', async () => {
+    const app = await newApp();
+    const outcome = await command(app.appId, ['\uFEFF', '[', lineOf(eventsOf(1)[0] as Stored), ']']);
+    expect([outcome.code, outcome.stderr]).toEqual([1, expect.stringContaining("jq -c '.[]'")]);
+    expect((await stored(app.id)).total).toBe(0);
   });
 
   test('reads standard input', async () => {
