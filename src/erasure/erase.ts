@@ -22,6 +22,7 @@ import {
   digestOfErased,
   ERASED_AT_ONCE,
   type ErasedEvent,
+  erasedTogether,
   forgetAnswers,
   readErased,
   readErasedSummary,
@@ -200,13 +201,21 @@ async function eraseMatching(
   const search = parts.storage
     .readerOfRows(parts.sql)
     .search(scanOfApp(erasure.app, erasure.coversUntil), filter);
+  let found: (ErasedEvent & { readonly payload: string })[] = [];
   for (let erased = 0; ; ) {
     const { events, position } = await search.step(ROWS_AT_ONCE);
-    const found = events.map(({ id, createdAt, payload }) => ({ id, at: createdAt.getTime(), payload }));
-    erased += await eraseEvents(parts, erasure, found, change);
+    for (const { id, createdAt, payload } of events)
+      found.push({ id, at: createdAt.getTime(), payload: change === null ? '' : payload });
+    const goesOn = position !== null && (await pace.goesOn());
+    // A day loses its lists with the first event that is erased of it: the others are found before. Payloads that are changed may not
+    // wait, as another erasure may change them meanwhile.
+    if (!goesOn || change !== null || found.length >= ERASED_AT_ONCE) {
+      erased += await eraseEvents(parts, erasure, found, change);
+      found = [];
+    }
     if (position === null) return true;
     onProgress?.({ at: position.at, erased });
-    if (!(await pace.goesOn())) return false;
+    if (!goesOn) return false;
   }
 }
 
@@ -218,8 +227,7 @@ async function eraseEvents(
   change: ((payload: string) => string) | null,
 ): Promise<number> {
   let erased = 0;
-  for (let from = 0; from < events.length; from += ERASED_AT_ONCE) {
-    const some = events.slice(from, from + ERASED_AT_ONCE);
+  for (const some of erasedTogether(events)) {
     const payloads = change === null ? null : some.map(({ payload }) => change(payload));
     erased += await storage.erase(sql, { appId: app, erasureId: id, events: some, payloads });
   }

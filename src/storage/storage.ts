@@ -99,6 +99,7 @@ export {
   ERASED_AT_ONCE,
   type ErasedEvent,
   type ErasedSummary,
+  erasedTogether,
   forgetAnswers,
   readErased,
   readErasedSummary,

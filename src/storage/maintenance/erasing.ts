@@ -3,7 +3,7 @@
  * declared fields follows; until then readers count the minutes from their rows.
  */
 import { createHash } from 'node:crypto';
-import { ALL_TYPES, DAY_MS, floorTo, LEVELS, MINUTE_MS, startIn } from '../counts/levels.ts';
+import { ALL_TYPES, DAY_MS, floorTo, HOUR_MS, LEVELS, MINUTE_MS, startIn } from '../counts/levels.ts';
 import type { Fragment, Sql, Transaction, Transactions } from '../database/connect.ts';
 import { type ErasedValues, forgetValues, forgottenValues, recountMinutes } from '../fields/recount.ts';
 import { EVERY_FIELD } from '../fields/uncounted-minutes.ts';
@@ -11,6 +11,13 @@ import type { EngineWrites } from '../write/engine-writes.ts';
 
 /** Events of one transaction: some 50 ms. */
 export const ERASED_AT_ONCE = 5_000;
+/**
+ * Events that are further from the one before have a statement of their own: in a columnstore each statement opens what lies between its
+ * first event and its last.
+ */
+const APART_MS = HOUR_MS;
+/** Statements of one transaction. */
+const MOST_STATEMENTS = 50;
 
 /** An event that is erased. */
 export interface ErasedEvent {
@@ -37,6 +44,27 @@ export interface ErasedMinute {
   /** Milliseconds since 1970. */
   readonly minute: number;
   readonly count: number;
+}
+
+/** Cuts events, in order of time, into those that so many statements erase, in one transaction. */
+export function erasedTogether<E extends Pick<ErasedEvent, 'at'>>(
+  events: readonly E[],
+  mostStatements = MOST_STATEMENTS,
+): E[][] {
+  const slices: E[][] = [];
+  let [statements, before] = [0, Number.NEGATIVE_INFINITY];
+  for (const event of events) {
+    if (event.at - before > APART_MS) statements += 1;
+    before = event.at;
+    const slice = slices.at(-1);
+    if (slice !== undefined && slice.length < ERASED_AT_ONCE && statements <= mostStatements) {
+      slice.push(event);
+    } else {
+      slices.push([event]);
+      statements = 1;
+    }
+  }
+  return slices;
 }
 
 /** The name of a table, where it has another one. */
@@ -152,7 +180,13 @@ export async function eraseIn(
   settle: (() => Promise<unknown>) | null,
   nameOf: NameOf = (table) => table,
 ): Promise<number> {
-  const minutes = await eraseRows(tx, writes, slice, nameOf);
+  const minutes: ErasedMinute[] = [];
+  let from = 0;
+  for (const events of slice.excess === undefined ? erasedTogether(slice.events, 1) : [slice.events]) {
+    const payloads = slice.payloads?.slice(from, from + events.length) ?? null;
+    minutes.push(...(await eraseRows(tx, writes, { ...slice, events, payloads }, nameOf)));
+    from += events.length;
+  }
   if (slice.payloads === null && minutes.length > 0) {
     await discardProfiles(tx, slice.appId, minutes, nameOf);
     if (settle !== null) {

@@ -186,10 +186,10 @@ describe.runIf(ENGINES.length > 0).each(ENGINES)('with %s', (engine) => {
 
   test('nothing is missed while writers, folds, builders and erasures go on and are killed', async () => {
     const pools = await Promise.all(
-      [1, 2].map(async () => connect(fields.sql.pool.database, { connections: 1, name: 'test words' })),
+      [1, 2, 3].map(async () => connect(fields.sql.pool.database, { connections: 1, name: 'test words' })),
     );
-    const [own, eraser] = pools;
-    if (own === undefined || eraser === undefined) throw new Error('no pools');
+    const [own, eraser, compressing] = pools;
+    if (own === undefined || eraser === undefined || compressing === undefined) throw new Error('no pools');
     const other = new WordUpkeep(own, () => fields.clock.now, fields.sql, SEGMENT);
     let isOver = false;
     // One that fails ends the others.
@@ -225,7 +225,7 @@ describe.runIf(ENGINES.length > 0).each(ENGINES)('with %s', (engine) => {
       whileOthers(build(other)),
       whileOthers(searchSome),
       // Rows move into columnstores, and are opened where late ones come.
-      ...(engine === 'timescale' ? [whileOthers(() => compress(fields.sql, 1, 0))] : []),
+      ...(engine === 'timescale' ? [whileOthers(() => compress(compressing, 1, 0))] : []),
       whileOthers(async () => {
         const some = known.filter(({ state }) => state === 'stored');
         const chosen = some.filter((_, index) => index % 97 === erasures % 97).slice(0, 4);

@@ -53,6 +53,24 @@ describe.runIf(availableEngines().includes('timescale'))('compression', () => {
     await store(500);
   });
 
+  test('opens what lies around events that are erased, and nothing between those that are far apart', async () => {
+    const day = START - 3 * DAY_MS;
+    await store(6_000, day);
+    const within = sql`created_at >= ${new Date(day)} AND created_at < ${new Date(day + DAY_MS)}`;
+    const [chunk] = await sql<{ name: string }[]>`
+      SELECT DISTINCT tableoid::regclass::text AS name FROM events WHERE ${within}`;
+    await sql`SELECT compress_chunk(${chunk?.name ?? ''}::text::regclass)`;
+    const events = await sql<{ id: string; at: number }[]>`
+      SELECT id, (extract(epoch FROM created_at) * 1000)::float8 AS at FROM events WHERE ${within} ORDER BY created_at, id`;
+    const erased = [events[0], events.at(-1)].flatMap((event) => event ?? []);
+    expect(await storage.erase(sql, { appId: APP, erasureId: 1, events: erased, payloads: null })).toBe(2);
+    const opened = await sql.unsafe(`SELECT FROM ONLY ${chunk?.name}`);
+    // A batch has a thousand.
+    expect(opened.length).toBeLessThan(2_001);
+    expect(await sql`SELECT FROM events WHERE ${within}`).toHaveLength(5_998);
+    await sql`DELETE FROM events WHERE ${within}`;
+  });
+
   test('leaves an export all late rows, and the export lets writers go on', async () => {
     const client = await openCopyClient(database.address, 'test export');
     const writer = connect(database.address, { connections: 1, name: 'test writer' });
