@@ -336,7 +336,7 @@ const ATTACKS: readonly Attack[] = [
       const end = Math.floor(Date.now() / 1_000);
       const selectors = Array.from(
         { length: SELECTORS },
-        (_, n) => `increase(tidemark_events[5m] offset ${n + 1}m)`,
+        (_, n) => `increase(tidemark_events_total[5m] offset ${n + 1}m)`,
       );
       const query = new URLSearchParams({
         ...{ query: `sum(${selectors.join(' + ')})`, start: String(end - 10_900 * 15) },
