@@ -20,7 +20,7 @@ import { postedTo } from './chat.ts';
 import { DIGEST_MESSAGE, isDigestWanted } from './digest/digests.ts';
 import { drawPicture, type Picture } from './picture.ts';
 import { areDeliveriesStopped } from './restored.ts';
-import { type Answer, GIVE_UP_MS, waitAfter } from './signed-post.ts';
+import { type Answer, GIVE_UP_MS, isDue, LONGEST_WAIT_MS, waitAfter } from './signed-post.ts';
 import type { WebhookWorkerOptions } from './webhook-worker.ts';
 import { DISABLED_FOR, disableWebhook, noteTries, type Webhook, webhookSecrets } from './webhooks.ts';
 
@@ -157,7 +157,9 @@ export class Outbox {
         ) AS next)
       SELECT app_id AS "appId", channel, target,
              (SELECT min(user_id) FROM app_members WHERE app_members.app_id = oldest.app_id AND role = 'owner') AS "accountId"
-        FROM oldest WHERE next_try_at <= ${new Date(now())} AND ${isNotHeld(sql)} ORDER BY next_try_at`;
+        FROM oldest
+       WHERE (next_try_at <= ${new Date(now())} OR next_try_at > ${new Date(now() + LONGEST_WAIT_MS)}) AND ${isNotHeld(sql)}
+       ORDER BY next_try_at`;
   }
 
   async #turn({ appId, channel, target }: Target): Promise<void> {
@@ -173,7 +175,7 @@ export class Outbox {
       const until = now() + TURN_MS;
       for (const message of messages) {
         if (this.#rounds.isStopped || !isLeader() || now() > until) return;
-        if (message.nextTryAt.getTime() > now() || !(await this.#send(message))) return;
+        if (!isDue(message.nextTryAt, now()) || !(await this.#send(message))) return;
       }
     } catch (error) {
       log.warn({ channel, code: errorCode(error), err: error }, 'delivery: turn failed, retrying');

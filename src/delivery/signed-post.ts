@@ -41,7 +41,8 @@ const MOST_ANSWER_BYTES = 65_536;
 const TEXT_TIMEOUT_MS = 2_000;
 const SECRET_PREFIX = 'whsec_';
 const SECRET_BYTES = 32;
-const LONGEST_RETRY_AFTER_MS = 86_400_000;
+/** Between two tries, whatever a receiver asks for. */
+export const LONGEST_WAIT_MS = 86_400_000;
 
 export function newWebhookSecret(): string {
   return SECRET_PREFIX + randomBytes(SECRET_BYTES).toString('base64');
@@ -223,7 +224,7 @@ function problemOf(error: unknown): string {
 function retryAfterOf(text: string | undefined, now: number): number | null {
   if (text === undefined) return null;
   const ms = /^\d{1,9}$/.test(text) ? Number(text) * 1_000 : Date.parse(text) - now;
-  return Number.isFinite(ms) && ms > 0 ? Math.min(ms, LONGEST_RETRY_AFTER_MS) : null;
+  return Number.isFinite(ms) && ms > 0 ? Math.min(ms, LONGEST_WAIT_MS) : null;
 }
 
 /** Waits after the first, second, … failure; after that the last one again and again. */
@@ -232,6 +233,12 @@ const WAITS_MS = [5, 30, 120, 300, 900, 1_800, 3_600, 7_200, 14_400].map((second
 const JITTER = 0.2;
 /** For so long a message is tried. */
 export const GIVE_UP_MS = 72 * 3_600_000;
+
+/** Whether it is time for a try. What would wait for longer than anything does was put off by a clock that was ahead. */
+export function isDue(nextTryAt: Date, now: number): boolean {
+  const wait = nextTryAt.getTime() - now;
+  return wait <= 0 || wait > LONGEST_WAIT_MS;
+}
 
 /**
  * How long to wait after a failure.

@@ -21,7 +21,7 @@ import {
 import { matcherOfChoice } from './consumers.ts';
 import { type Batch, readBatch } from './read-batch.ts';
 import { areDeliveriesStopped } from './restored.ts';
-import { type Answer, GIVE_UP_MS, type Message, type Poster, waitAfter } from './signed-post.ts';
+import { type Answer, GIVE_UP_MS, isDue, type Message, type Poster, waitAfter } from './signed-post.ts';
 import {
   type ActiveWebhook,
   activeWebhooks,
@@ -150,7 +150,7 @@ export class WebhookWorker {
     this.#active = new Set(active.map(({ id }) => id));
     for (const id of this.#slow) if (!this.#active.has(id)) this.#slow.delete(id);
     const webhooks = active.filter(
-      ({ sendsEvents, nextTryAt }) => sendsEvents && (nextTryAt === null || nextTryAt.getTime() <= now()),
+      ({ sendsEvents, nextTryAt }) => sendsEvents && (nextTryAt === null || isDue(nextTryAt, now())),
     );
     if (webhooks.length === 0 || (await areDeliveriesStopped(sql))) return [];
     const waiting = await this.#options.store.waiting();

@@ -321,6 +321,31 @@ test('a person who was added to an app gets no mail of its alerts before they ha
   );
 });
 
+test('what a clock ahead has put off is sent once it is right, and what waits for a try waits', async () => {
+  const { receiver, webhookId } = await hook((response, count) =>
+    response.writeHead(count <= 2 ? 503 : 204).end(),
+  );
+  await post(1);
+  await until(async () => (await stored(webhookId)).tries === 1, 'a failure');
+  await tell(app.appId, 'webhook', [webhookId]);
+  await until(() => receiver.received.length === 2, 'its failure');
+  const putOff = (table: string, ms: number) => service.sql`
+    UPDATE ${service.sql(table)} SET next_try_at = ${new Date(clock.wall() + ms)}`;
+  await until(
+    async () => (await service.sql`SELECT FROM delivery_messages WHERE tries = 1`).length === 1,
+    'both wait',
+  );
+  for (const table of ['webhooks', 'delivery_messages']) await putOff(table, 20 * HOUR_MS);
+  const { receiver: other } = await hook((response) => response.writeHead(204).end());
+  await post(2);
+  await until(() => other.received.length === 1, 'a round');
+  expect(receiver.received).toHaveLength(2);
+  for (const table of ['webhooks', 'delivery_messages']) await putOff(table, 30 * 24 * HOUR_MS);
+  await until(() => receiver.received.length === 5, 'the two events and the message');
+  const kinds = receiver.bodies.map(({ type }) => type);
+  expect(kinds.slice(2).sort()).toEqual(['alert.firing', 'event.created', 'event.created']);
+});
+
 test('alerts of a stranger fill neither a mailbox nor the places of the outbox', async () => {
   const [reader, stranger] = [
     await newPerson(service, 'victim@example.com'),
