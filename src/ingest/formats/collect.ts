@@ -91,6 +91,11 @@ export async function collect(
   return batch.length === 0 && !mayBeEmpty ? NO_EVENTS : batch;
 }
 
+/** The refusal of a line that has the events of a document. */
+export const ARRAY_LINE = new Rejection(
+  'invalidBody',
+  'The line is an array: send an array with Content-Type: application/json.',
+);
 export const NO_EVENTS = new Rejection('invalidBody', 'The batch has no events.');
 
 function sized(event: BatchEvent | Rejection, limits: EventLimits): BatchEvent | Rejection {

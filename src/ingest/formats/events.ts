@@ -7,13 +7,13 @@ import type { Exchange } from '../../http/exchange.ts';
 import { flag, Query } from '../../http/query.ts';
 import { findMistake, LINES_HINT, lineNotJson } from '../../json/mistake.ts';
 import { JsonScan } from '../../json/scan.ts';
-import { lineValues } from '../../json/values.ts';
+import { isArray, lineValues } from '../../json/values.ts';
 import { batchAnswer, LINES_TYPE, type ResultForm } from '../batch-answer.ts';
 import { IDEMPOTENCY_KEY } from '../idempotency-key.ts';
 import { batchEvent, TypeReferences } from '../parse/batch-event.ts';
 import { documentValues } from '../parse/batch-text.ts';
 import { EVENT_FIELDS } from '../parse/event-body.ts';
-import { fits, isLineDelimited, tooLarge } from './collect.ts';
+import { ARRAY_LINE, fits, isLineDelimited, tooLarge } from './collect.ts';
 import type { EventStream, Format, Sent } from './format.ts';
 
 /** A logging token in `Authorization: Bearer`. */
@@ -68,6 +68,7 @@ export function* lineEvents({ text, limits, damage }: SentText): EventStream {
   for (const isJson of lineValues(scan, text, damage)) {
     if (typeof isJson !== 'boolean') yield isJson;
     else if (!fits(scan.text, limits)) yield tooLarge(limits);
+    else if (isJson && !scan.isObject && isArray(scan.text)) yield ARRAY_LINE;
     else yield isJson ? batchEvent(scan, types) : lineNotJson(scan.text);
   }
   return null;

@@ -8,7 +8,7 @@ import { JsonScan, MAX_PAYLOAD_DEPTH } from '../../json/scan.ts';
 import { isArray, joinedValues, lineValues, scalarText, wholeArray } from '../../json/values.ts';
 import { countsAnswer } from '../batch-answer.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
-import { isLineDelimited, NO_EVENTS } from './collect.ts';
+import { ARRAY_LINE, isLineDelimited, NO_EVENTS } from './collect.ts';
 import { BEARER } from './events.ts';
 import { Field, isFieldName, MAX_FIELD_NAME } from './field.ts';
 import type { EventStream, Format, Sent } from './format.ts';
@@ -99,7 +99,9 @@ function* recordEvents({ text, damage }: Sent, isLines: boolean, records: Record
     yield typeof isJson !== 'boolean'
       ? isJson
       : isJson
-        ? records.read()
+        ? isLines && !scan.isObject && isArray(scan.text)
+          ? ARRAY_LINE
+          : records.read()
         : lineNotJson(scan.text, 'The record');
   return null;
 }

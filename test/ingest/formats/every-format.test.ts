@@ -267,6 +267,15 @@ test.each(['/public/create_event', '/v1/collect'])(
   },
 );
 
+test.each(['events, lines', 'records, lines'])(
+  'an array in place of a line is told to be one: %s',
+  async (name) => {
+    const one = CASES[name] as Case;
+    const lines = one.body('1').trim().split('\n').join(',');
+    expect((await post(one, Buffer.from(`[${lines}]\n[1]`))).body.match(/is an array/g)).toHaveLength(2);
+  },
+);
+
 test('joined files may each have a byte order mark', async () => {
   const file = Buffer.concat([MARK, Buffer.from('{"typeName":"a","payload":{}}\n')]);
   const { body } = await post(CASES['events, lines'] as Case, Buffer.concat([file, file]));
