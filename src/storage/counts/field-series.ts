@@ -1,6 +1,6 @@
 /** Series of what declared fields count: of the events that pass a filter, or by the values of a field. */
 import { sum } from '../../base/sum.ts';
-import type { Fragment, Sql } from '../database/connect.ts';
+import type { Fragment, Transactions } from '../database/connect.ts';
 import type { Correction, FieldCounts } from '../fields/counts-relation.ts';
 import {
   correctionsOf,
@@ -66,7 +66,7 @@ type Problem = BucketsProblem | NotCounted;
 
 /** One line: the events whose payload passes a filter. */
 export async function readFilteredSeries(
-  sql: Sql,
+  sql: Transactions,
   request: FieldSeriesRequest,
   filter: FieldFilter,
 ): Promise<FieldSeries | Problem> {
@@ -80,7 +80,7 @@ export async function readFilteredSeries(
 
 /** A filtered series with a line for each of the types with the most such events, or of those chosen, and one for all others. */
 export async function readFilteredTypes(
-  sql: Sql,
+  sql: Transactions,
   request: FieldSeriesRequest,
   filter: FieldFilter,
 ): Promise<FieldSeries | Problem> {
@@ -169,7 +169,7 @@ async function passingTypes(
  * @param only events whose payload passes it alone: a filter on the same field
  */
 export async function readValueSeries(
-  sql: Sql,
+  sql: Transactions,
   request: FieldSeriesRequest,
   path: readonly string[],
   only: FieldFilter | null = null,

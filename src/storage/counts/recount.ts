@@ -1,5 +1,5 @@
 /** Compares the counts of days with their rows: the doctor shows what differs, a recount corrects it. */
-import { errorCode, SQLSTATE, type Sql } from '../database/connect.ts';
+import { errorCode, SQLSTATE, type Sql, type Transactions } from '../database/connect.ts';
 import { compareFieldDay, recountFieldDay } from '../fields/recount.ts';
 import type { ErasureSlice } from '../maintenance/erasing.ts';
 import { readSnapshot } from '../read/snapshot.ts';
@@ -210,7 +210,7 @@ export async function recount(
  * @param names what knows the public ids of apps and types, if that is not the server of the counts
  * @returns how many differed
  */
-export async function recountFields(sql: Sql, day: number, names?: Sql): Promise<number> {
+export async function recountFields(sql: Transactions, day: number, names?: Sql): Promise<number> {
   const compared = await readSnapshot(sql, (tx) => compareFieldDay(tx, day, null, undefined, names));
   await recountFieldDay(sql, day);
   return compared?.differing ?? 0;

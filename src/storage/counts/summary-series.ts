@@ -9,7 +9,7 @@
 import { countWhile } from '../../base/bisect.ts';
 import { type MEASURES, SHARES, type Stat } from '../../base/measures.ts';
 import { TimeSlice } from '../../base/time-slice.ts';
-import type { Sql, Transaction } from '../database/connect.ts';
+import type { Transaction, Transactions } from '../database/connect.ts';
 import {
   addSummary,
   type CountedCell,
@@ -111,7 +111,7 @@ export interface SummarySeries extends SeriesFrame {
 
 /** @returns `not counted` where no declaration answers it, or the one that does is not complete for the interval */
 export async function readSummarySeries(
-  sql: Sql,
+  sql: Transactions,
   request: SummaryRequest,
 ): Promise<SummarySeries | BucketsProblem | NotCounted> {
   return await readAppSnapshot(sql, request.appId, async (tx) => {
@@ -132,7 +132,7 @@ export type SummaryWindows = ReadonlyMap<string, readonly (Stats | null)[]>;
 
 /** Statistics of sliding windows: each count is read once, however many windows it is in. The values of some lines are in memory at once. */
 export async function readSummaryWindows(
-  sql: Sql,
+  sql: Transactions,
   request: SummaryWindowsRequest,
 ): Promise<SummaryWindows | NoWindows> {
   return await readAppSnapshot(sql, request.appId, async (tx) => {
@@ -692,7 +692,7 @@ export interface NumberSeries extends SeriesFrame {
  * @returns `not counted` where the field is not declared as one of numbers, or not complete for the interval
  */
 export async function readNumberSeries(
-  sql: Sql,
+  sql: Transactions,
   request: SeriesRequest & Pick<SummaryRequest, 'withBins'>,
   path: readonly string[],
 ): Promise<NumberSeries | BucketsProblem | NotCounted> {

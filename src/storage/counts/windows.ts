@@ -3,7 +3,7 @@
  * many rules are read in one snapshot, and those of an app that have the same length by one statement.
  */
 import { TimeSlice } from '../../base/time-slice.ts';
-import type { Sql } from '../database/connect.ts';
+import type { Sql, Transactions } from '../database/connect.ts';
 import type { FieldCounts } from '../fields/counts-relation.ts';
 import {
   type FieldFilter,
@@ -54,7 +54,7 @@ const LONGEST_BY_STEP = 180;
 
 /** Reads windows in one snapshot, in the order of the requests. */
 export async function readWindows(
-  sql: Sql,
+  sql: Transactions,
   requests: readonly WindowRequest[],
 ): Promise<readonly (WindowSums | NoWindows)[]> {
   return await readSnapshot(sql, async (tx) => {
@@ -77,7 +77,7 @@ export async function readFirstWindow(sql: Sql, appId: number, windowMs: number)
 
 /** The values of a declared field that events had since the start of the UTC day a week before; null where it is not declared. */
 export async function readRecentValues(
-  sql: Sql,
+  sql: Transactions,
   { appId, typeIds, by }: Pick<WindowRequest, 'appId' | 'typeIds'> & { readonly by: readonly string[] },
   until: number,
 ): Promise<ReadonlySet<string> | NotCounted> {

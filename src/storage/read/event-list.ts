@@ -3,7 +3,7 @@
 import { HOUR_MS } from '../counts/levels.ts';
 import type { Snapshot } from '../counts/stale.ts';
 import type { ArchivedGroup } from '../database/archive-source.ts';
-import type { Sql } from '../database/connect.ts';
+import type { Sql, Transactions } from '../database/connect.ts';
 import {
   type FieldFilter,
   type FieldScope,
@@ -57,7 +57,7 @@ export async function readEventList(sql: Sql, request: EventListRequest): Promis
 
 /** Reads a list of the events that pass a filter. */
 export async function readFilteredList(
-  sql: Sql,
+  sql: Transactions,
   request: EventListRequest,
   filter: FieldFilter,
 ): Promise<EventList | NotCounted> {

@@ -32,7 +32,7 @@ import {
   type WindowRequest,
   type WindowSums,
 } from '../counts/windows.ts';
-import { isUnavailable, type Sql, type Transaction } from '../database/connect.ts';
+import { isUnavailable, type Sql, type Transaction, type Transactions } from '../database/connect.ts';
 import type { FieldFilter, NotCounted } from '../fields/field-scope.ts';
 import type { RowFilter } from '../fields/row-filter.ts';
 import { encodeFeedCursor, type FeedSnapshot, readFeed, readSnapshotText } from './arrivals.ts';
@@ -51,7 +51,7 @@ export interface ReadRoutes {
   /** Where the events of an app and their counts are. */
   at(appId: number): Promise<Sql>;
   /** Reads what is counted of an app's fields. @param read may be called several times */
-  counted<T>(appId: number, read: (sql: Sql) => Promise<T>): Promise<T | NotCounted>;
+  counted<T>(appId: number, read: (sql: Transactions) => Promise<T>): Promise<T | NotCounted>;
   /** As {@link at}, with what a snapshot says of the table that the app is in. */
   feedAt(
     appId: number,

@@ -3,7 +3,7 @@ import type postgres from 'postgres';
 import type { Path } from '../../base/turns.ts';
 import { type Snapshot, StaleBuckets } from '../counts/stale.ts';
 import { ArchiveUnavailable } from '../database/archive-source.ts';
-import type { Fragment, Sql, Transaction } from '../database/connect.ts';
+import type { Fragment, Sql, Transaction, Transactions } from '../database/connect.ts';
 import type { SnapshotRules } from '../database/database.ts';
 import { ArchivedRows, GroupsNeeded, HeldGroups } from './archived-rows.ts';
 import { Once } from './once.ts';
@@ -15,13 +15,13 @@ export const SNAPSHOT_LOCK = 'snapshot_lock';
  * Runs reads of events and counts in one snapshot. The lock precedes the snapshot, which the first query takes: a statement
  * that would remove rows from older snapshots either commits before it or waits until the reads have ended.
  */
-export async function readSnapshot<T>(sql: Sql, read: (tx: Snapshot) => Promise<T>): Promise<T> {
+export async function readSnapshot<T>(sql: Transactions, read: (tx: Snapshot) => Promise<T>): Promise<T> {
   return await beginSnapshot(sql, { appId: null, asksForPlans: false }, read);
 }
 
 /** A snapshot for reads of one app's counts, which do not look at the pending deltas of others. @param appId internal id */
 export async function readAppSnapshot<T>(
-  sql: Sql,
+  sql: Transactions,
   appId: number,
   read: (tx: Snapshot) => Promise<T>,
 ): Promise<T> {
@@ -32,7 +32,11 @@ export async function readAppSnapshot<T>(
  * A snapshot for reads that find what they need in the counts, each statement of which costs more to plan than to run:
  * {@link withKeptPlan} keeps the plans of those that ask for it.
  */
-export async function readCounts<T>(sql: Sql, appId: number, read: (tx: Snapshot) => Promise<T>): Promise<T> {
+export async function readCounts<T>(
+  sql: Transactions,
+  appId: number,
+  read: (tx: Snapshot) => Promise<T>,
+): Promise<T> {
   return await beginSnapshot(sql, { appId, asksForPlans: true }, read);
 }
 
@@ -52,7 +56,7 @@ export async function inOneSnapshot<T>(
   );
 }
 
-function isOpen(sql: Sql | Snapshot): sql is Sql & Snapshot {
+function isOpen(sql: Transactions | Snapshot): sql is Snapshot {
   return 'stale' in sql;
 }
 
@@ -107,7 +111,7 @@ const ownPlans = (tx: Transaction): Fragment =>
 
 /** @param appId whose counts are read; null: those of several apps */
 async function beginSnapshot<T>(
-  sql: Sql,
+  sql: Transactions,
   { appId, asksForPlans }: { readonly appId: number | null; readonly asksForPlans: boolean },
   read: (tx: Snapshot) => Promise<T>,
 ): Promise<T> {
@@ -125,7 +129,7 @@ async function beginSnapshot<T>(
 }
 
 async function beginOnce<T>(
-  sql: Sql,
+  sql: Transactions,
   {
     appId,
     asksForPlans,
@@ -166,7 +170,7 @@ const NO_ARCHIVE =
 
 /** Reads what a read needs of the archive, with no snapshot and no connection of its own meanwhile. @throws ArchiveUnavailable */
 async function readGroups(
-  sql: Sql,
+  sql: Transactions,
   { groups }: GroupsNeeded,
   held: HeldGroups,
   failures: ArchiveFailures,
@@ -175,9 +179,12 @@ async function readGroups(
   const { archive } = database;
   if (archive === null) throw new ArchiveUnavailable(NO_ARCHIVE);
   const ids = new Set(groups.flatMap(({ group }) => [...group.types.keys()]));
-  const types = await sql<{ id: number; typeId: string }[]>`
-    SELECT id, public_id AS "typeId" FROM type_names
-     WHERE app_id = ANY(${[...new Set(groups.map(({ appId }) => appId))]}::integer[]) AND id = ANY(${[...ids]}::integer[])`;
+  const types = await sql.begin(
+    'isolation level read committed read only',
+    (tx) => tx<{ id: number; typeId: string }[]>`
+      SELECT id, public_id AS "typeId" FROM type_names
+       WHERE app_id = ANY(${[...new Set(groups.map(({ appId }) => appId))]}::integer[]) AND id = ANY(${[...ids]}::integer[])`,
+  );
   const typeIds = new Map(types.map(({ id, typeId }) => [typeId, id]));
   const reader = { waiter, turns: wait?.turns ?? NOBODY };
   const readAll = async (): Promise<void> => {

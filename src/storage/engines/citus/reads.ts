@@ -1,6 +1,13 @@
 /** Reads in a cluster: those of one app go to the node that holds it, where a snapshot is as exact as on one server. */
 
-import { errorCode, poolOnNode, SQLSTATE, type Sql, type Transaction } from '../../database/connect.ts';
+import {
+  errorCode,
+  poolOnNode,
+  SQLSTATE,
+  type Sql,
+  type Transaction,
+  type Transactions,
+} from '../../database/connect.ts';
 import { nodeUnreachable } from '../../database/nodes.ts';
 import type { ReadRoutes } from '../../read/event-reader.ts';
 import { type ClusterNode, clusterOf } from './cluster.ts';
@@ -59,7 +66,7 @@ const MOST_MOVES = 3;
 export async function readFieldsOfApp<T>(
   sql: Sql,
   appId: number,
-  read: (shards: Sql) => Promise<T>,
+  read: (shards: Transactions) => Promise<T>,
 ): Promise<T | null> {
   for (let tries = 0; ; tries += 1) {
     const { pool, place } = await placeOfApp(sql, appId);

@@ -75,7 +75,7 @@ function schemaOf(shard: string): string {
  * @param pool  on their node
  * @param shard of `events`
  */
-export function shardsAsDatabase(pool: Sql, shard: string): Sql {
+export function shardsAsDatabase(pool: Sql, shard: string): Transactions {
   const begin = async <T>(mode: string, work: (tx: Transaction) => Promise<T>): Promise<T> => {
     try {
       const outcome = await pool.begin(mode, async (tx) => {
@@ -89,9 +89,7 @@ export function shardsAsDatabase(pool: Sql, shard: string): Sql {
       throw error;
     }
   };
-  // There is no more that those who read and count need of a database.
-  const shards: Transactions = { begin: begin as Sql['begin'], pool: pool.pool };
-  return shards as Sql;
+  return { begin: begin as Sql['begin'], pool: pool.pool };
 }
 
 const MISSING: ReadonlySet<string> = new Set([SQLSTATE.undefinedTable, SQLSTATE.invalidSchemaName]);
