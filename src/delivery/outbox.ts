@@ -146,7 +146,7 @@ export class Outbox {
   async #due(): Promise<readonly DueTarget[]> {
     const { sql, now } = this.#options;
     const first = (after: Fragment) => sql`
-      SELECT app_id, channel, target, next_try_at FROM delivery_messages ${after}
+      SELECT app_id, channel, target, created_at, next_try_at FROM delivery_messages ${after}
        ORDER BY app_id, channel, target, id LIMIT 1`;
     return await sql<DueTarget[]>`
       WITH RECURSIVE oldest AS (
@@ -158,7 +158,8 @@ export class Outbox {
       SELECT app_id AS "appId", channel, target,
              (SELECT min(user_id) FROM app_members WHERE app_members.app_id = oldest.app_id AND role = 'owner') AS "accountId"
         FROM oldest
-       WHERE (next_try_at <= ${new Date(now())} OR next_try_at > ${new Date(now() + LONGEST_WAIT_MS)}) AND ${isNotHeld(sql)}
+       WHERE (next_try_at <= greatest(created_at, ${new Date(now())}) OR next_try_at > ${new Date(now() + LONGEST_WAIT_MS)})
+         AND ${isNotHeld(sql)}
        ORDER BY next_try_at`;
   }
 
@@ -175,7 +176,9 @@ export class Outbox {
       const until = now() + TURN_MS;
       for (const message of messages) {
         if (this.#rounds.isStopped || !isLeader() || now() > until) return;
-        if (!isDue(message.nextTryAt, now()) || !(await this.#send(message))) return;
+        // One that was never tried waits for nothing, also where it was made by a clock that was ahead.
+        const isNew = message.nextTryAt.getTime() <= message.createdAt.getTime();
+        if (!(isNew || isDue(message.nextTryAt, now())) || !(await this.#send(message))) return;
       }
     } catch (error) {
       log.warn({ channel, code: errorCode(error), err: error }, 'delivery: turn failed, retrying');

@@ -154,9 +154,10 @@ const tell = async (
   channel: 'webhook' | 'mail',
   targets: readonly string[],
   subject = 'An alert',
+  aheadMs = 0,
 ): Promise<void> => {
   const body = JSON.stringify({ subject, text: subject, type: 'alert.firing', data: {} });
-  const at = new Date(clock.wall());
+  const at = new Date(clock.wall() + aheadMs);
   await service.sql`
     INSERT INTO delivery_messages (app_id, channel, target, message_id, type, body, created_at, next_try_at)
     SELECT apps.id, ${channel}, target, gen_random_uuid()::text, 'alert.firing', ${body}, ${at}, ${at}
@@ -344,6 +345,9 @@ test('what a clock ahead has put off is sent once it is right, and what waits fo
   await until(() => receiver.received.length === 5, 'the two events and the message');
   const kinds = receiver.bodies.map(({ type }) => type);
   expect(kinds.slice(2).sort()).toEqual(['alert.firing', 'event.created', 'event.created']);
+  // One that was made by a clock an hour ahead, and not tried yet.
+  await tell(app.appId, 'webhook', [webhookId], 'An alert', HOUR_MS);
+  await until(() => receiver.received.length === 6, 'what was never tried');
 });
 
 test('alerts of a stranger fill neither a mailbox nor the places of the outbox', async () => {
