@@ -68,7 +68,7 @@ class Template {
   #value = null;
   /** Line breaks since the last part or prop, which keep the numbers of lines. */
   #lines = '';
-  /** The same before the tag at hand. */
+  /** Line breaks before the tag at hand. */
   #before = '';
 
   get parts() {

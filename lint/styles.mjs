@@ -126,7 +126,7 @@ class Uses {
     return this.#unknown();
   }
 
-  /** Those of a variable, or of a function's parameter by the calls in the file. A prop `class` is read where it is given. */
+  /** Texts of a variable, or of a function's parameter by the calls in the file. A prop `class` is read where it is given. */
   #named(name) {
     const variables = find(
       this.#program,

@@ -34,11 +34,11 @@ export interface EventLoggerOptions {
    * sent; `never`. What a crash of the process alone leaves is complete with each of them. Default: `batch`.
    */
   readonly sync?: Sync;
-  /** The same for their JSON text, in characters. Default: 64 Mi. */
+  /** Characters of JSON text in the queue at most. Default: 64 Mi. */
   readonly maxQueueCharacters?: number;
   /** Events of one request at most; the service takes up to 10,000. Default: 1,000. */
   readonly maxBatchEvents?: number;
-  /** The same for their JSON text, in characters. Default: 4 Mi. */
+  /** Characters of JSON text in one request at most. Default: 4 Mi. */
   readonly maxBatchCharacters?: number;
   /** Longest event in characters of JSON; the service's `MAX_BODY_BYTES` is 1 MiB by default. Default: 256 Ki. */
   readonly maxEventCharacters?: number;

@@ -655,7 +655,7 @@ export interface AnnotationPage {
 
 /** For how long events of an app are kept. */
 export interface RetentionAnswer {
-  /** That of the app first, then those of its types that have their own. */
+  /** The rule of the app first, then those of its types that have their own. */
   readonly rules: readonly RetentionEntry[];
   /** The most days that an app may choose; null: any. */
   readonly longest: number | null;
@@ -1034,7 +1034,7 @@ export interface AlertRow<Time = string> {
   readonly evaluatedAt: Time | null;
   /** Why it cannot be judged now; null: it can. */
   readonly problem: string | null;
-  /** That its events come later than it is judged, and the delay that would do; null: they come in time. */
+  /** Says that its events come later than it is judged, and the delay that would do; null: they come in time. */
   readonly warning: string | null;
   /** The member that its Alertmanager is told for; null: the operator, or an account that is gone. */
   readonly createdBy: { readonly userId: string; readonly email: string } | null;

@@ -141,7 +141,7 @@ async function countParts(
 interface SentBatch {
   /** Internal id. */
   readonly appId: number;
-  /** That of the database in which the sender was looked up. */
+  /** Epoch of the database in which the sender was looked up. */
   readonly epoch: number;
   readonly sent: Events;
   /** Null without an Idempotency-Key. */

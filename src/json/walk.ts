@@ -24,7 +24,7 @@ export function stringEnd(text: string, start: number): number {
   return searchedEnd(text, near);
 }
 
-/** The same from an index in the string on, before which no escape begins. */
+/** The end of a string, searched from an index in it on, before which no escape begins. */
 function searchedEnd(text: string, from: number): number {
   for (let at = text.indexOf('"', from); at !== -1; at = text.indexOf('"', at + 1)) {
     let first = at;

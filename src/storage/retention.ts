@@ -1,8 +1,9 @@
 /**
  * The retention boundary: the time before which events are gone. Every read applies it in its own snapshot.
  *
- * That of all apps follows RETENTION_DAYS. An app may have a later one, and types of it other ones than the app: then a read of several
- * types is cut in time where their boundaries are, and each part is of all types, of all but some, or of a list ({@link Retention.parts}).
+ * The boundary of all apps follows RETENTION_DAYS. An app may have a later one, and types of it other ones than the app: then a read
+ * of several types is cut in time where their boundaries are, and each part is of all types, of all but some, or of a list
+ * ({@link Retention.parts}).
  */
 
 import { ALL_TYPES, DAY_MS } from './counts/levels.ts';
@@ -37,7 +38,7 @@ export interface ReadablePart {
 
 /** From where on the events of an app can be read. Times are milliseconds since 1970, at least 0. */
 export class Retention {
-  /** That of all types that have none of their own. */
+  /** The boundary of all types that have none of their own. */
   readonly boundary: number;
   /** Internal id of a type → its own boundary. */
   readonly own: ReadonlyMap<number, number>;

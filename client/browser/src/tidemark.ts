@@ -38,7 +38,7 @@ interface Waiting {
   readonly payload: string;
   /** When it was tracked, by the clock of this machine. */
   readonly at: number;
-  /** The same by the clock of the service, once that is known. It never changes again. */
+  /** When it was tracked, by the clock of the service, once that is known. It never changes again. */
   date?: number;
 }
 

@@ -273,7 +273,7 @@ function daysUntilFull({ bytes, events, eventsOfWeek }: DatabaseFacts, freeBytes
 function disk(database: DatabaseFacts, { config, machine }: Facts): Finding[] {
   const size = `the database takes ${gibibytes(database.bytes)}`;
   if (config.DATABASE_URL !== '' || machine.disk === null) return [ok('disk', size)];
-  // That was said first.
+  // A full disk was reported first.
   if (isFull(machine.disk)) return [];
   const { freeBytes, totalBytes } = machine.disk;
   const days = daysUntilFull(database, freeBytes);

@@ -111,7 +111,7 @@ export class DurableWriter {
           ...common,
           name: 'tidemark idempotent past',
           past: true,
-          // That may be a lock on one of the past days.
+          // What blocks may be a lock on one of the past days.
           onBlocked: async () => void (await keyTable.suspect()),
         }),
       };

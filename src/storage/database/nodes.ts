@@ -84,7 +84,7 @@ export class ByNode<T> {
     this.#make = make;
   }
 
-  /** That of the server which holds an app. */
+  /** What is made for the server that holds an app. */
   of(appId: number): T {
     return this.at(this.#nodes.nodeOf(appId));
   }

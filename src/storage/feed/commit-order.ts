@@ -204,7 +204,7 @@ async function readPayloads(
 }
 
 interface PayloadRow {
-  /** That of its key, from 1 on. */
+  /** The place of its key, from 1 on. */
   readonly place: number;
   readonly typeId: number;
   /** Null: the payloads before it and this one are too long together. */

@@ -89,7 +89,7 @@ export class EventScan {
   #position: Position | null;
   #rows = FIRST_ROWS;
   #days = 1;
-  /** That of the next step comes first. */
+  /** The buffer of the next step comes first. */
   readonly #buffers: RowBuffer[];
   readonly #words: WordLookup;
 

@@ -8,7 +8,7 @@ export class WantedRows {
   readonly #rows: CopiedRows;
   readonly #filter: RowFilter | null;
   readonly #window: Window | null;
-  /** That of the row; null where there is no filter, and {@link CopiedRows.payload} reads it. */
+  /** The payload of the row; null where there is no filter, and {@link CopiedRows.payload} reads it. */
   payload: string | null = null;
 
   /** @param filter null: every row that has its payload */
