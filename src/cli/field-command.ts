@@ -78,7 +78,10 @@ export function addFieldCommands(program: Command): void {
           ...{ ...reference, ...format },
           backfill: options.backfill === true,
         });
-        return { json: shownField(made), text: `Declared: ${nameOf(made)}\n${countedOf(made)}` };
+        const meant = otherSpelling(options.path);
+        const note =
+          meant === null ? '' : `\nA path has names with dots between them: did you mean ${meant}?`;
+        return { json: shownField(made), text: `Declared: ${nameOf(made)}\n${countedOf(made)}${note}` };
       }),
     );
   field
@@ -118,6 +121,14 @@ export function addFieldCommands(program: Command): void {
         return { json: shownField(removed), text: formatFields({ Removed: nameOf(removed) }) };
       }),
     );
+}
+
+/** The path that one of JSONPath, jq or JSON Pointer means; arrays are gone into by themselves. Null: it is none of these. */
+function otherSpelling(path: string): string | null {
+  const plain = (path.startsWith('/') ? path.slice(1).replaceAll('/', '.') : path)
+    .replace(/^\$?\./, '')
+    .replaceAll(/\[(?:\d{1,9}|\*|)\]/g, '');
+  return plain === path || plain === '' ? null : plain;
 }
 
 function formatOf({ kind, unit, decimals }: FieldOptions) {

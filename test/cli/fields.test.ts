@@ -92,6 +92,19 @@ describe.each(availableEngines())('on %s', (engine) => {
       expect(await countedTotal(on.sql, appId, `country:${country}`), country).toBe(total);
   }
 
+  test.each([
+    ['$.order.total', 'order.total'],
+    ['items[0].sku', 'items.sku'],
+    ['items[].sku', 'items.sku'],
+    ['/order/total', 'order.total'],
+    ['order.total', null],
+  ])('a path as other programs write it (%s) is told what is meant: %s', async (path, meant) => {
+    const { appId } = await newApp();
+    const { stdout } = await run(['field', 'add', '--app', appId, '--path', path]);
+    expect(stdout.includes('did you mean')).toBe(meant !== null);
+    if (meant !== null) expect(stdout).toContain(`did you mean ${meant}?`);
+  });
+
   test('fields are added, listed and removed as JSON and as text', async () => {
     const { id, appId } = await newApp();
     await createEventType(sql, { appId, name: 'order', maxTypes: 10 });
