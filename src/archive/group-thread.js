@@ -187,7 +187,7 @@ function isEvent(id, time, expectedId, expectedTime) {
 
 /** @param {ReadonlyMap<string, number>} typeIds */
 function internalIds(typeIds) {
-  // Of a dictionary's value there is one array of bytes.
+  // A dictionary's value has one array of bytes.
   /** @type {WeakMap<Uint8Array, number>} */
   const found = new WeakMap();
   return (/** @type {Uint8Array} */ bytes) => {
