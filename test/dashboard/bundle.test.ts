@@ -9,7 +9,7 @@ import { build } from '../support/command-line.ts';
 
 const BUILT = fileURLToPath(new URL('../../dist/dashboard/', import.meta.url));
 /** The budget for the scripts that a page loads, gzipped: that of the chart loads most. */
-const MOST_BYTES = 99 * 1_024;
+const MOST_BYTES = 100 * 1_024;
 /** What is loaded on demand, and how much each may add: few visits are to the page of the account, few charts are distributions. */
 const ON_DEMAND = ['heatmap', 'security'];
 const MOST_ON_DEMAND_BYTES = 4_000;
@@ -29,7 +29,7 @@ beforeAll(() => {
 
 const gzipped = (text: string): number => gzipSync(text, { level: 9 }).length;
 
-test('a page loads at most 99 KB of scripts, gzipped file by file, and little on demand', () => {
+test('a page loads at most 100 KB of scripts, gzipped file by file, and little on demand', () => {
   const sizes = scripts.map(({ name, text }) => [name, gzipped(text)] as const);
   const isOnDemand = (name: string): boolean => ON_DEMAND.some((one) => name.startsWith(`${one}-`));
   const [later, loaded] = [true, false].map((is) => sizes.filter(([name]) => isOnDemand(name) === is));
