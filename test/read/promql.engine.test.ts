@@ -806,8 +806,9 @@ test('the instants of a query are collected in slices, whatever its steps and of
     const step = 1 + random(90_000);
     const times = Array.from({ length: 300 }, (_, n) => n * step);
     const shifts = new Set(Array.from({ length: 30 }, () => random(100) * 60_000));
-    const latest = times[250] ?? 0;
-    const instantOf = (at: number): number => Math.max(0, Math.min(at, latest));
+    const minuteOf = (at: number): number => Math.floor(at / 60_000) * 60_000;
+    const latest = minuteOf(times[250] ?? 0);
+    const instantOf = (at: number): number => Math.max(0, Math.min(minuteOf(at), latest));
     const work = instantsOf(times, latest, shifts);
     let pauses = 0;
     let next = work.next();
@@ -819,7 +820,7 @@ test('the instants of a query are collected in slices, whatever its steps and of
       expect([...(places.get(shift) ?? [])].map((place) => sorted[place])).toEqual(
         times.map((time) => instantOf(time - shift)),
       );
-    // Each step is looked at twice.
-    expect(pauses).toBeGreaterThanOrEqual((2 * shifts.size * times.length) / 512);
+    // Each step is looked at once for each list, and what was found before as well.
+    expect(pauses).toBeGreaterThanOrEqual(2 * shifts.size);
   }
 });

@@ -274,13 +274,15 @@ export interface Instants {
 /** Steps between two pauses: some 50 µs. */
 const STEPS_AT_ONCE = 512;
 
-/** @param times ascending */
+/** @param times ascending @param latest a whole minute */
 export function* instantsOf(
   times: readonly number[],
   latest: number,
   shifts: ReadonlySet<number>,
 ): Generator<undefined, Instants> {
-  const instantOf = (at: number): number => Math.max(0, Math.min(at, latest));
+  // Counts are those of whole minutes: steps within one share its instant.
+  const instantOf = (at: number): number =>
+    Math.max(0, Math.min(Math.floor(at / MINUTE_MS) * MINUTE_MS, latest));
   let sorted: number[] = [];
   for (const shift of shifts) {
     // Both are ascending.
