@@ -13,7 +13,6 @@ import { stepsOf } from '../fields/uncounted-minutes.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
 import type { Step } from '../maintenance/steps.ts';
 import { copyRows, RowBuffer } from '../read/copied-rows.ts';
-import { SNAPSHOT_LOCK } from '../read/snapshot.ts';
 import { readRetention } from '../retention.ts';
 import { joined } from './lookup.ts';
 import { SEGMENT_EVENTS, SegmentBuilder } from './segment.ts';
@@ -223,7 +222,6 @@ export class WordUpkeep {
   async #locked<T extends object | number>(work: (tx: Transaction) => Promise<T>): Promise<T | null> {
     return await withFieldsLocked(this.#sql, async (tx) => {
       await tx`LOCK TABLE word_segments IN EXCLUSIVE MODE NOWAIT`;
-      await tx`LOCK TABLE ${tx(SNAPSHOT_LOCK)} IN ACCESS SHARE MODE`;
       return await work(tx);
     });
   }

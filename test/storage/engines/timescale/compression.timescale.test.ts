@@ -8,6 +8,7 @@ import { openCopyClient } from '../../../../src/storage/database/copy-client.ts'
 import { compress } from '../../../../src/storage/engines/timescale/compression.ts';
 import { timescaleMaintenance } from '../../../../src/storage/engines/timescale/maintenance.ts';
 import { applyPolicies, readCompression } from '../../../../src/storage/engines/timescale/policies.ts';
+import { withFieldsLocked } from '../../../../src/storage/fields/fields-lock.ts';
 import { openStorage, type Storage } from '../../../../src/storage/storage.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../../support/database.ts';
 import { patient } from '../../../support/patience.ts';
@@ -63,7 +64,10 @@ describe.runIf(availableEngines().includes('timescale'))('compression', () => {
     const events = await sql<{ id: string; at: number }[]>`
       SELECT id, (extract(epoch FROM created_at) * 1000)::float8 AS at FROM events WHERE ${within} ORDER BY created_at, id`;
     const erased = [events[0], events.at(-1)].flatMap((event) => event ?? []);
-    expect(await storage.erase(sql, { appId: APP, erasureId: 1, events: erased, payloads: null })).toBe(2);
+    // Of one connection, as that of erasures is: it holds a lock of its session.
+    const alone = connect(database.address, { connections: 1, name: 'test erasures' });
+    const erasure = { appId: APP, erasureId: 1, events: erased, payloads: null };
+    expect(await storage.erase(alone, erasure).finally(() => alone.end())).toBe(2);
     const opened = await sql.unsafe(`SELECT FROM ONLY ${chunk?.name}`);
     // A batch has a thousand.
     expect(opened.length).toBeLessThan(2_001);
@@ -140,11 +144,10 @@ describe.runIf(availableEngines().includes('timescale'))('compression', () => {
     await sql`CALL add_columnstore_policy('events', after => interval '7 days')`;
     await sql`CALL add_columnstore_policy('minute_counts', after => interval '60 days')`;
     expect((await readCompression(sql)).policies).toHaveLength(2);
-    await timescaleMaintenance(
-      { sql, slow: sql },
-      { ...settings, COMPRESS_AFTER_DAYS: 0 },
-      Date.now,
-    ).everyTenMinutes();
+    const own = connect(database.address, { connections: 1, name: 'test maintenance' });
+    const withoutCompression = { ...settings, COMPRESS_AFTER_DAYS: 0 };
+    await timescaleMaintenance({ sql: own, slow: own }, withoutCompression, Date.now).everyTenMinutes();
+    await own.end();
     expect((await readCompression(sql)).policies).toEqual([]);
     await store(10, START + 2 * DAY_MS);
     while (!(await compress(sql, 7)));
@@ -326,6 +329,19 @@ describe.runIf(availableEngines().includes('timescale'))('compression', () => {
     }
   });
 
+  test('leaves who counts fields from rows all rows of the snapshot, and is done later', async () => {
+    const all = await stored();
+    const seen = await withFieldsLocked(sql, async (tx) => {
+      // The snapshot is taken before events are looked at.
+      await tx`SELECT FROM declared_fields`;
+      const isDone = await compress(sql, 7);
+      return { isDone, rows: (await tx`SELECT FROM events`).length };
+    });
+    expect(seen).toEqual({ isDone: false, rows: all });
+    expect(await compress(sql, 7)).toBe(true);
+    expect(await partialChunks()).toBe(0);
+  });
+
   test('is a task of maintenance, beside the others, which report its failure once', async () => {
     const settings = {
       CHUNK_HOURS: 24,
@@ -333,9 +349,12 @@ describe.runIf(availableEngines().includes('timescale'))('compression', () => {
       RETENTION_DAYS: 0,
       CONSUMER_REACH_HOURS: 168,
     };
-    const slow = connect(database.address, { connections: 1, name: 'test slow' });
+    // Each of one connection, as those of the service: locks of a session are held by the one that works.
+    const [own, slow] = ['test maintenance', 'test slow'].map((name) =>
+      connect(database.address, { connections: 1, name }),
+    ) as [Sql, Sql];
     let now = Date.now();
-    const tasks = timescaleMaintenance({ sql, slow }, settings, () => now);
+    const tasks = timescaleMaintenance({ sql: own, slow }, settings, () => now);
     await tasks.everyTenMinutes();
     await until(async () => (await partialChunks()) === 0, 'the late rows are recompressed');
     // Not again before half of a chunk's hours are over.
@@ -361,5 +380,6 @@ describe.runIf(availableEngines().includes('timescale'))('compression', () => {
       return failures > 0;
     }, 'the failure is reported');
     await tasks.everySecond();
+    await own.end();
   });
 });

@@ -43,14 +43,20 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
   let database: TestDatabase;
   let sql: Sql;
 
+  /** For maintenance, whose locks are held by the session that works. */
+  let single: Sql;
   beforeAll(async () => {
     database = await testDatabase('timescale');
+    single = connect(database.address, { connections: 1, name: 'test maintenance' });
     sql = database.sql;
     await sql`INSERT INTO apps (public_id, name) VALUES ('a', 'a')`;
     await sql`INSERT INTO event_types (public_id, app_id, name) VALUES ('t1', ${APP}, 't1'), ('t2', ${APP}, 't2')`;
     await insert(Array.from({ length: 3_000 }, (_, i) => START + Math.floor((i * DAYS * DAY) / 3_000)));
   });
-  afterAll(() => database.drop());
+  afterAll(async () => {
+    await single.end();
+    await database.drop();
+  });
 
   async function insert(times: readonly number[]): Promise<void> {
     const rows = sql`
@@ -504,7 +510,7 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
   test('retention takes rows and minutes, keeps the coarser counts, and totals count what can be read', async () => {
     const now = START + DAYS * DAY + 1;
     const tasks = timescaleMaintenance(
-      { sql, slow: sql },
+      { sql: single, slow: single },
       { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 3, CONSUMER_REACH_HOURS: 168 },
       () => now,
     );
@@ -543,8 +549,10 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     };
     const today = Math.floor(Date.now() / DAY) * DAY;
     let old: TestDatabase;
+    let ofOld: Sql;
     beforeEach(async () => {
       old = await testDatabase('timescale');
+      ofOld = connect(old.address, { connections: 1, name: 'test maintenance' });
       await old.sql`INSERT INTO apps (public_id, name) VALUES ('a', 'a')`;
       await old.sql`INSERT INTO event_types (public_id, app_id, name) VALUES ('t1', ${APP}, 't1')`;
       const days = (n: number) => old.sql`
@@ -555,7 +563,10 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
       await settle(old.sql);
       await insertSelected(old.sql, 'timescale', days(5));
     });
-    afterEach(() => old.drop());
+    afterEach(async () => {
+      await ofOld.end();
+      await old.drop();
+    });
 
     /** What TimescaleDB's scheduler does. */
     const runJobs = async (): Promise<void> => {
@@ -581,7 +592,7 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     };
 
     test('hides it before a policy may drop it, so that every page is right when its job has run', async () => {
-      await timescaleMaintenance({ sql: old.sql, slow: old.sql }, settings, Date.now).prepare();
+      await timescaleMaintenance({ sql: ofOld, slow: ofOld }, settings, Date.now).prepare();
       await expectReadable();
       await runJobs();
       await expectReadable();
@@ -592,12 +603,12 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     test('does so at a start too, after a downtime in which the job has run', async () => {
       await applyPolicies(old.sql, settings);
       await runJobs();
-      await timescaleMaintenance({ sql: old.sql, slow: old.sql }, settings, Date.now).prepare();
+      await timescaleMaintenance({ sql: ofOld, slow: ofOld }, settings, Date.now).prepare();
       await expectReadable();
     });
 
     test('drops nothing that an older snapshot may still read', async () => {
-      const tasks = timescaleMaintenance({ sql: old.sql, slow: old.sql }, settings, Date.now);
+      const tasks = timescaleMaintenance({ sql: ofOld, slow: ofOld }, settings, Date.now);
       const reader = connect(old.address, { connections: 1, name: 'test reader' });
       try {
         await reader.begin('isolation level repeatable read', async (tx) => {
