@@ -291,7 +291,7 @@ describe.skipIf(withoutBrowser !== '')('an app with a counted field', () => {
     expect(await marks.getByRole('button', { name: /^Remove/ }).count()).toBe(0);
     // The bar of a mark says its text, too.
     await page.locator('.plot').focus();
-    for (let step = 0; step < 30 && !(await note().isVisible()); step += 1)
+    for (let step = 0; step < 96 && !(await note().isVisible()); step += 1)
       await page.keyboard.press('ArrowLeft');
     await note().waitFor();
     await marks.getByRole('link').first().click();

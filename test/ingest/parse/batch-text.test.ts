@@ -282,13 +282,22 @@ describe('reading a batch', () => {
       '{"typeId":"t","payload":{},"createdAt":"1969-12-31T23:59:59.999Z"}',
       '400: The field "createdAt" is before 1970.',
     ],
-    ['[]', '400: The event must be a JSON object.'],
     ['null', '400: The event must be a JSON object.'],
     [`{"typeId":"t","payload":{"a":"${'x'.repeat(200)}"}}`, '413: An event may have at most 200 bytes.'],
     [`{"typeId":"t","payload":{"a":"${'é'.repeat(100)}"}}`, '413: An event may have at most 200 bytes.'],
   ])('makes of %s %j, and keeps its neighbors', async (text, event) => {
     expect(await read(`{"events":[${good},${text},${good}]}`)).toEqual([goodEvent, event, goodEvent]);
     expect(await read(`${good}\n${text}\n${good}`, true)).toEqual([goodEvent, event, goodEvent]);
+  });
+
+  test('says of an array in place of an event that it is none, and of one in place of a line how to send it', async () => {
+    const problem = '400: The event must be a JSON object.';
+    expect(await read(`{"events":[${good},[],${good}]}`)).toEqual([goodEvent, problem, goodEvent]);
+    expect(await read(`${good}\n[]\n${good}`, true)).toEqual([
+      goodEvent,
+      '400: The line is an array: send an array with Content-Type: application/json.',
+      goodEvent,
+    ]);
   });
 
   test('refuses a document with one event that is no JSON, and of lines that one alone', async () => {
