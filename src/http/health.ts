@@ -237,7 +237,7 @@ async function readiness(
   const query = READINESS_QUERY.parse(exchange.query);
   if (!(query instanceof Rejection) && query.for === 'writing')
     return ready({ success: true, status: 'journaling', ...engine, ...journal });
-  const details = `${problem} Events are accepted into the journal${writable === null ? '; nothing can be read' : ''}.`;
+  const details = `${problem} Events are accepted into the journal; nothing can be read.`;
   return new Rejection('unavailable', details, { fields: journal ?? {} });
 }
 

@@ -136,8 +136,7 @@ export class DurableWriter {
       log,
       now,
       canWrite: () => this.#canWrite(),
-      isDiskFull: () => [...nodes.sampleApps().keys()].every(({ disk }) => disk.lackedLength > 0),
-      seekRoom: () => this.#seekRoom(),
+      isDiskFull: () => this.#writers.all.some((writer) => writer.isDiskFull),
       watch: options.watch,
       onWritable: () => this.#replay?.run(),
     });
@@ -237,15 +236,6 @@ export class DurableWriter {
     for (const [node, appId] of nodes.sampleApps())
       if (!node.isUnreachable && (await this.#writers.at(node).canWrite(wall(), appId))) return true;
     return false;
-  }
-
-  /** Tries whether the servers that had no room for events have room for as much now. */
-  async #seekRoom(): Promise<void> {
-    const { nodes, wall } = this.#options;
-    for (const [node, appId] of nodes.sampleApps()) {
-      const { lackedLength } = node.disk;
-      if (lackedLength > 0) await this.#writers.at(node).canWrite(wall(), appId, lackedLength);
-    }
   }
 
   /** @param refusal the outcome of the events if there is no journal, or it does not take them */

@@ -14,10 +14,8 @@ export interface AvailabilityOptions {
   readonly now: () => number;
   /** Tries to write what waits, where something does. @returns false where the database does not take it */
   readonly canWrite: () => Promise<boolean>;
-  /** Whether the disk had no room for what it has not taken since. */
+  /** Whether the last try to write failed for want of disk. */
   readonly isDiskFull: () => boolean;
-  /** Tries whether it has room for that much now. */
-  readonly seekRoom: () => Promise<void>;
   /** The tables into which writing inserts. */
   readonly tables: readonly string[];
   /** Looks after the connections: those to a database that does not answer, or takes no writes, are of no further use. */
@@ -85,7 +83,7 @@ export class Availability {
   get problem(): DatabaseProblem | null {
     if (this.#forbidden.length > 0) return 'forbidden';
     const { watch, isDiskFull } = this.#options;
-    return watch.problem ?? (this.#reachable && isDiskFull() ? 'full' : null);
+    return watch.problem ?? (this.#reachable && !this.#writable && isDiskFull() ? 'full' : null);
   }
 
   /** What requests are refused with that need the database now: the sentence of `/readyz`, where it has one. */
@@ -146,14 +144,11 @@ export class Availability {
       this.#forbid();
       return;
     }
-    if (!this.#writable) {
-      if (!(await this.#options.canWrite())) return;
-      this.#writable = true;
-      this.#options.log.info(this.#outage(), 'database: writable again');
-      this.#options.onWritable();
-    }
-    // What is small may find room before.
-    if (this.#options.isDiskFull()) await this.#options.seekRoom();
+    if (this.#writable) return;
+    if (!(await this.#options.canWrite())) return;
+    this.#writable = true;
+    this.#options.log.info(this.#outage(), 'database: writable again');
+    this.#options.onWritable();
   }
 
   /** The server is there and can be read. */

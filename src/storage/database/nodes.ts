@@ -12,16 +12,8 @@ export interface DataNode {
   readonly connect: Connect;
   /** Whether it is known not to answer. */
   readonly isUnreachable: boolean;
-  /** What is known of its disk; writers note it. */
-  readonly disk: DiskState;
   /** It took no events: it is left alone for a moment, and where apps are is read again. */
   suspect(error: unknown): void;
-}
-
-/** Whether the disk of a server was full, until it has taken as much as it last had no room for. */
-export interface DiskState {
-  /** Characters of the payloads of the largest group that it had no room for; 0: it has room, as far as is known. */
-  lackedLength: number;
 }
 
 export interface NodeWatchOptions {
@@ -57,10 +49,7 @@ export const HOME = 'coordinator';
 /** A database on one server: a cluster of one node. */
 export function oneServer(connect: Connect): Nodes {
   // Whether it answers is what the availability probe finds out.
-  const home: DataNode = {
-    ...{ name: HOME, connect, isUnreachable: false, disk: { lackedLength: 0 } },
-    suspect: () => undefined,
-  };
+  const home: DataNode = { name: HOME, connect, isUnreachable: false, suspect: () => undefined };
   return {
     home,
     ready: async () => undefined,

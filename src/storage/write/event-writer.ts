@@ -1,5 +1,4 @@
 /** Writes commit groups: rows and counts by COPY, and by INSERT if some rows may be stored already. */
-import { randomBytes } from 'node:crypto';
 import type { Rejection } from '../../errors.ts';
 import { Histogram, SECONDS_BOUNDS } from '../../metrics/histogram.ts';
 import type { WriteConnection } from '../database/copy-connection.ts';
@@ -22,8 +21,6 @@ import {
   GroupCommit,
   type GroupCommitOptions,
   type GroupKind,
-  noteNoRoom,
-  noteRoom,
 } from './group-commit.ts';
 import { columns, Inserts, keyedOutcomes } from './inserts.ts';
 
@@ -59,8 +56,6 @@ const GROUP_BOUNDS: readonly number[] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_0
 const TRIAL_ID = '00000000-0000-0000-0000-000000000000';
 /** How long a trial waits for a lock: short, as it is repeated until it succeeds. */
 const TRIAL_LOCK_MS = 200;
-/** Limit of a trial's payload: what it writes stays on the disk until a VACUUM. */
-const MOST_TRIAL_LENGTH = 4_194_304;
 
 /** The tables into which events, keys and new types are inserted. */
 export function tablesOfWrites(engine: EngineWrites): readonly string[] {
@@ -92,6 +87,8 @@ export class EventWriter implements GroupCounts {
   readonly phases: CommitPhases;
   readonly #options: EventWriterOptions;
   readonly #commit: GroupCommit;
+  /** Whether the last failure was for want of disk. */
+  isDiskFull = false;
   readonly #kind: GroupKind<AcceptedEvent, WriteOutcome>;
   /** Events with keys, which may be stored already. */
   readonly #keyedKind: GroupKind<AcceptedEvent, WriteOutcome>;
@@ -111,7 +108,7 @@ export class EventWriter implements GroupCounts {
       engine,
       timeouts,
       past,
-      node,
+      isUnreachable: () => node.isUnreachable,
       log,
       now,
     });
@@ -131,6 +128,7 @@ export class EventWriter implements GroupCounts {
         return POISON;
       },
       onExhausted: async (events, end) => {
+        this.isDiskFull = isDiskFull(end.error);
         if (end.failure === 'unreachable' || end.failure === 'lost') node.suspect(end.error);
         // A replay of the journal could not store it either.
         const kept = end.failure === 'fault' ? undefined : await options.onExhausted?.(events, end);
@@ -201,36 +199,26 @@ export class EventWriter implements GroupCounts {
   /**
    * Whether the database takes events of a time now: inserts one and rolls it back, which needs the same locks, privileges
    * and disk space as a real one. False if all connections are busy, because then it is unknown.
-   * @param appId  any app, also one that does not exist
-   * @param length about so many characters of payload
+   * @param appId any app, also one that does not exist
    */
-  async canWrite(createdAt: number, appId = 0, length = 0): Promise<boolean> {
+  async canWrite(createdAt: number, appId = 0): Promise<boolean> {
     const connection = this.#idle.pop();
     if (connection === undefined) return false;
     try {
-      return await this.#try(connection, createdAt, appId, length);
+      return await this.#try(connection, createdAt, appId);
     } finally {
       this.#idle.push(connection);
     }
   }
 
-  async #try(
-    connection: WriteConnection,
-    createdAt: number,
-    appId: number,
-    length: number,
-  ): Promise<boolean> {
-    const { disk } = this.#options.node;
-    // Random, as PostgreSQL compresses long payloads: three bytes are four characters of base64.
-    const filler = randomBytes(Math.ceil(Math.min(length, MOST_TRIAL_LENGTH) * 0.75)).toString('base64');
-    const event = { id: TRIAL_ID, appId, typeId: 0, createdAt, payload: JSON.stringify({ filler }) };
+  async #try(connection: WriteConnection, createdAt: number, appId: number): Promise<boolean> {
+    const event = { id: TRIAL_ID, appId, typeId: 0, createdAt, payload: '{}' };
     try {
-      const bytes = event.payload.length;
-      await this.#inserts.attempt(connection, columns([event]), { bytes, lockMs: TRIAL_LOCK_MS });
-      noteRoom(disk, length);
+      await this.#inserts.attempt(connection, columns([event]), { bytes: 0, lockMs: TRIAL_LOCK_MS });
+      this.isDiskFull = false;
       return true;
     } catch (error) {
-      if (isDiskFull(error)) noteNoRoom(disk, length);
+      this.isDiskFull = isDiskFull(error);
       // Not logged: the failures of groups are in the log already.
       const hasPartition = classify(error) !== 'missing-partition';
       // The next trial shows whether it was made.

@@ -6,8 +6,7 @@
 import type { Rejection } from '../../errors.ts';
 import type { WriteConnection } from '../database/copy-connection.ts';
 import { isDiskFull } from '../database/error-codes.ts';
-import type { DataNode, DiskState } from '../database/nodes.ts';
-import { dateOf, datesOf, dayOf, type EventContent, type EventRow, sizeOf } from './accepted-event.ts';
+import { dateOf, datesOf, dayOf, type EventContent, type EventRow } from './accepted-event.ts';
 import { daysAwayOf, wantDaysBack } from './days-away.ts';
 import type { EngineWrites } from './engine-writes.ts';
 import {
@@ -92,8 +91,8 @@ export interface GroupCommitOptions {
   readonly timeouts: WriteTimeouts;
   /** True if events are of past days, whose partitions may be missing. */
   readonly past?: boolean;
-  /** The server that it writes to. While that is known not to answer, nothing is tried again. */
-  readonly node?: Pick<DataNode, 'isUnreachable' | 'disk'>;
+  /** Whether it is known that the server does not answer: then nothing is tried again. */
+  readonly isUnreachable?: (() => boolean) | undefined;
   readonly log: WriteLog;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
@@ -146,10 +145,7 @@ export class GroupCommit {
       try {
         if (this.#daysWithPartitions !== null)
           await this.#createPartitionsAhead(connection, kind.eventsOf(units), this.#daysWithPartitions);
-        const outcomes = await kind.store(connection, units, attempt);
-        const { disk } = this.#options.node ?? {};
-        if (disk && disk.lackedLength > 0) noteRoom(disk, sizeOf(kind.eventsOf(units)));
-        return outcomes;
+        return await kind.store(connection, units, attempt);
       } catch (error) {
         const outcomes = await this.#recover(kind, connection, units, attempt, error);
         if (outcomes !== null) return outcomes;
@@ -196,8 +192,7 @@ export class GroupCommit {
     const { failure, error } = await this.#diagnose(kind, connection, units, attempt, cause);
     if (failure === 'missing-partition') return this.#again(attempt);
     const context = { err: error, failure, [kind.name]: units.length };
-    const { log, node } = this.#options;
-    if (node !== undefined && isDiskFull(error)) noteNoRoom(node.disk, sizeOf(kind.eventsOf(units)));
+    const { log } = this.#options;
     if (failure === 'fault') {
       log.error(context, 'write: failed');
       const refusal = attempt.uncertain ? OUTCOME_UNKNOWN : FAULT;
@@ -207,7 +202,7 @@ export class GroupCommit {
     if (failure === 'away')
       return await this.#withoutAway(kind, connection, units, { failure, error, attempt });
     if (failure === 'lost' || failure === 'duplicate') attempt.uncertain = true;
-    if (connection.hasLeft || node?.isUnreachable === true || this.#isOver(attempt, failure)) {
+    if (connection.hasLeft || this.#options.isUnreachable?.() === true || this.#isOver(attempt, failure)) {
       const days = BY_DAY.has(failure) && !connection.hasLeft ? unitsByDays(kind, units) : [];
       if (days.length > 1) return await this.#runByDays(kind, connection, days, { failure, error, attempt });
       log.warn({ ...context, days: daysForLog(kind, units) }, 'write: gave up after retries');
@@ -392,16 +387,6 @@ export class GroupCommit {
     const second = await this.run(kind, connection, units.slice(middle), { ...attempt });
     return [...first, ...second];
   }
-}
-
-/** A server had no room for payloads of so many characters. */
-export function noteNoRoom(disk: DiskState, length: number): void {
-  disk.lackedLength = Math.max(disk.lackedLength, length, 1);
-}
-
-/** A server had room for payloads of so many characters. */
-export function noteRoom(disk: DiskState, length: number): void {
-  if (length >= disk.lackedLength) disk.lackedLength = 0;
 }
 
 /** Failures that may concern single days of a group. */

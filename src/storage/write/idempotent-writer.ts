@@ -109,7 +109,7 @@ export class IdempotentWriter {
       engine,
       timeouts,
       past,
-      node,
+      isUnreachable: () => node.isUnreachable,
       log,
       now,
     });

@@ -12,7 +12,7 @@ import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts
 import type { IdempotentRequest } from '../../../src/storage/write/idempotent-writer.ts';
 
 const nodeNamed = (name: string): DataNode => ({
-  ...{ name, isUnreachable: false, disk: { lackedLength: 0 }, suspect: () => undefined },
+  ...{ name, isUnreachable: false, suspect: () => undefined },
   connect: () => {
     throw new Error('Nothing connects here.');
   },

@@ -149,9 +149,7 @@ test('a group is given up when its time is over, not a millisecond before', asyn
 test.each(['isUnreachable', 'hasLeft'])(
   'what is known to fail again is not tried again (%s)',
   async (why) => {
-    const { run, faults, database, tries, given } = setUp({
-      node: { isUnreachable: why === 'isUnreachable', disk: { lackedLength: 0 } },
-    });
+    const { run, faults, database, tries, given } = setUp({ isUnreachable: () => why === 'isUnreachable' });
     database.hasLeft = why === 'hasLeft';
     faults.store = () => new ConnectionLost('refused', false);
     expect(await run([1, 2])).toEqual(['given up 1', 'given up 2']);

@@ -32,7 +32,6 @@ export class ClusterNode implements DataNode, NodeAddress {
   readonly port: number;
   readonly database: Database;
   readonly connect: Connect;
-  readonly disk = { lackedLength: 0 };
   readonly #cluster: Cluster;
   #probe: Probe | null = null;
   #unreachableSince: number | null = null;
@@ -120,7 +119,6 @@ export class Cluster implements Nodes {
       name: HOME,
       connect: connectionsTo(database),
       isUnreachable: false,
-      disk: { lackedLength: 0 },
       suspect: () => undefined,
     };
   }
