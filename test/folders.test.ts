@@ -34,11 +34,6 @@ function folderImports(): Map<string, Set<string>> {
   return imports;
 }
 
-test('five files are at the top of src', () => {
-  const top = readdirSync(SOURCE).filter((name) => name.endsWith('.ts'));
-  expect(top.sort()).toEqual(['config.ts', 'errors.ts', 'main.ts', 'serve.ts', 'service.ts']);
-});
-
 test('folders and the files at the top import each other in one direction only, whatever lies between them', () => {
   const imports = folderImports();
   expect(imports.get('read')).toContain('storage');
@@ -73,16 +68,4 @@ test.each([
   };
   for (const file of imports.keys()) follow([file]);
   expect(circles).toEqual([]);
-});
-
-test('no file of tests puts timers of its own in place of those of services that files share', () => {
-  const files = readdirSync(new URL('.', import.meta.url), { recursive: true, encoding: 'utf8' });
-  expect(files).toContain('base/timeout.isolated.test.ts');
-  const guilty = files.filter(
-    (file) =>
-      /\.(test|contract)\.ts$/.test(file) &&
-      !/\.(isolated|dom)\.test\.ts$/.test(file) &&
-      /vi\.useFakeTimers\(/.test(readFileSync(new URL(file, import.meta.url), 'utf8')),
-  );
-  expect(guilty).toEqual([]);
 });

@@ -5,7 +5,6 @@ import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { SETTINGS } from '../src/config.ts';
 import { tidemark } from './support/command-line.ts';
 import { type TestDatabase, testDatabase } from './support/database.ts';
 
@@ -219,13 +218,4 @@ test('--version prints the version of package.json, --help the commands', async 
   expect(code).toBe(0);
   for (const command of ['serve', 'migrate', 'app', 'type', 'token'])
     expect(stdout).toContain(`\n  ${command}`);
-});
-
-test('serve --help lists every setting with its default', async () => {
-  const { stdout } = await tidemark(['serve', '--help']);
-  for (const [name, setting] of Object.entries(SETTINGS)) {
-    const line = stdout.split('\n').find((one) => one.startsWith(`${name} `));
-    expect(line, name).toContain(setting.default);
-    expect(line, name).toContain(setting.meaning);
-  }
 });

@@ -1,6 +1,6 @@
 /** Answers of an issuer that are refused: each leads to the sign-in page with a code, makes no session and no account, and is logged. */
 import { randomUUID } from 'node:crypto';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { useLogoutToken } from '../../src/accounts/oidc/identities.ts';
 import { type LogoutOrder, type OidcIdentity, OidcIssuer } from '../../src/accounts/oidc/issuer.ts';
 import { oidcFacts } from '../../src/cli/doctor/oidc-facts.ts';
@@ -37,6 +37,10 @@ beforeAll(async () => {
     },
   });
   callbacks = new Callbacks(service, (location) => issuer.answer(location));
+});
+afterEach(() => {
+  issuer.lie = {};
+  ahead = 0;
 });
 afterAll(async () => {
   await service.stop();
@@ -83,6 +87,10 @@ describe('an ID token is refused', () => {
     ['signed with the public key as a secret', { header: { alg: 'HS256' }, signedBy: 'the public key' }],
     ['signed by another key', { signedBy: 'another key' }],
     ['signed by a key that the issuer does not have', { header: { kid: 'other' }, signedBy: 'another key' }],
+    [
+      'signed by a key whose address it has',
+      { header: { jku: 'http://127.0.0.1:9/keys' }, signedBy: 'another key' },
+    ],
     ['of another algorithm than its signature', { header: { alg: 'ES256' } }],
     ['with a critical extension', { header: { crit: ['exp'], exp: 1 } }],
     ['whose payload was changed', { text: swapPayload }],
@@ -116,11 +124,7 @@ describe('an ID token is refused', () => {
   test.each(withCode(LIES))('%s', async (_, lie, code) => {
     const { person, query } = await go();
     issuer.lie = lie;
-    try {
-      await expectRefused(person, query, code);
-    } finally {
-      issuer.lie = {};
-    }
+    await expectRefused(person, query, code);
   });
 });
 
@@ -152,11 +156,7 @@ describe('an answer of the issuer is refused', () => {
   test.each(withCode(LIES))('%s', async (_, lie, code) => {
     const { person, query } = await go();
     issuer.lie = lie;
-    try {
-      await expectRefused(person, query, code);
-    } finally {
-      issuer.lie = {};
-    }
+    await expectRefused(person, query, code);
   });
 });
 
@@ -181,11 +181,7 @@ describe('what an issuer says of a user', () => {
     const checks = { state: 's'.repeat(43), nonce: 'n'.repeat(43), verifier: 'v'.repeat(43) };
     const query = issuer.answer(await client.authorizationUrl(checks));
     issuer.lie = lie;
-    try {
-      return await client.identity(query.toString(), checks);
-    } finally {
-      issuer.lie = {};
-    }
+    return await client.identity(query.toString(), checks);
   };
   const claims = (values: Claims): Lie => ({ claims: (given) => void Object.assign(given, values) });
 
@@ -309,11 +305,7 @@ describe('a callback is refused', () => {
   test('after ten minutes', async () => {
     const { person, query } = await go();
     ahead = 10 * 60_000 + 1;
-    try {
-      await expectRefused(person, query, 'OIDC_EXPIRED');
-    } finally {
-      ahead = 0;
-    }
+    await expectRefused(person, query, 'OIDC_EXPIRED');
   });
 });
 
@@ -404,12 +396,8 @@ describe('the name of an issuer is that of its document,', () => {
     const own = new OidcIssuer({
       ...{ ...options, issuer: issuer.url + asked, publicUrl: PUBLIC_URL, log: captured([]), now: Date.now },
     });
-    try {
-      await own.check();
-      expect(own.names.name).toBe(issuer.url + named);
-    } finally {
-      issuer.lie = {};
-    }
+    await own.check();
+    expect(own.names.name).toBe(issuer.url + named);
   });
 
   test.each(WAYS.slice(0, 2))('and accounts are joined by it where %s', async (_, asked, named) => {
@@ -485,15 +473,11 @@ describe('an issuer that cannot be used', () => {
     '%s is found by the doctor',
     async (_, lie, _off, text) => {
       issuer.lie = lie;
-      try {
-        const settings = readConfig({ ...config, OIDC_ISSUER: issuer.url });
-        expect(await oidcFacts(settings)).toMatchObject({
-          problem: expect.stringMatching(text),
-          redirectUri: `${PUBLIC_URL}/sign-in/oidc/callback`,
-        });
-      } finally {
-        issuer.lie = {};
-      }
+      const settings = readConfig({ ...config, OIDC_ISSUER: issuer.url });
+      expect(await oidcFacts(settings)).toMatchObject({
+        problem: expect.stringMatching(text),
+        redirectUri: `${PUBLIC_URL}/sign-in/oidc/callback`,
+      });
     },
   );
 
@@ -502,20 +486,16 @@ describe('an issuer that cannot be used', () => {
     async (_, lie, off, text) => {
       issuer.lie = lie;
       const clock = { wall: () => Date.now() + off, monotonic: () => performance.now() };
-      try {
-        await withTestService({ clock, config: { ...config, OIDC_ISSUER: issuer.url } }, async (started) => {
-          const said = () => started.log.find(({ msg }) => /^oidc: sign-in is off until/.test(String(msg)));
-          await until(() => said() !== undefined, 'the start says so');
-          expect(said()).toMatchObject({ issuer: issuer.url, reason: expect.stringMatching(text) });
-          const { data } = await new Person(started).get('/api/session');
-          expect(data.oidc).toMatchObject({ available: false });
-          expect((await started.request({ path: '/readyz' })).status).toBe(200);
-          const { headers } = await new Person(started).get('/sign-in/oidc');
-          expect(headers.location).toMatch(/^\/sign-in\?problem=OIDC_(?:REFUSED|UNREACHABLE)$/);
-        });
-      } finally {
-        issuer.lie = {};
-      }
+      await withTestService({ clock, config: { ...config, OIDC_ISSUER: issuer.url } }, async (started) => {
+        const said = () => started.log.find(({ msg }) => /^oidc: sign-in is off until/.test(String(msg)));
+        await until(() => said() !== undefined, 'the start says so');
+        expect(said()).toMatchObject({ issuer: issuer.url, reason: expect.stringMatching(text) });
+        const { data } = await new Person(started).get('/api/session');
+        expect(data.oidc).toMatchObject({ available: false });
+        expect((await started.request({ path: '/readyz' })).status).toBe(200);
+        const { headers } = await new Person(started).get('/sign-in/oidc');
+        expect(headers.location).toMatch(/^\/sign-in\?problem=OIDC_(?:REFUSED|UNREACHABLE)$/);
+      });
     },
   );
 
@@ -549,12 +529,8 @@ describe('what is wrong with an issuer is told in its words', () => {
   const config = { PUBLIC_URL, OIDC_CLIENT_ID: CLIENT_ID, OIDC_CLIENT_SECRET: CLIENT_SECRET } as const;
   const refusedFor = async (lie: Lie, cause: RegExp, kind = 'OIDC_REFUSED'): Promise<void> => {
     issuer.lie = lie;
-    try {
-      const { person, query } = await go();
-      await expectRefused(person, query, kind, cause);
-    } finally {
-      issuer.lie = {};
-    }
+    const { person, query } = await go();
+    await expectRefused(person, query, kind, cause);
   };
 
   test('the algorithm that came, and what to set', async () => {
@@ -566,12 +542,8 @@ describe('what is wrong with an issuer is told in its words', () => {
         Object.assign(one, { id_token_signing_alg_values_supported: ['HS256', 'none'] }),
     };
     issuer.lie = only;
-    try {
-      const facts = await oidcFacts(readConfig({ ...config, OIDC_ISSUER: issuer.url }));
-      expect(facts?.problem).toMatch(/signs with HS256, none, and RS256.* are expected: let the issuer/);
-    } finally {
-      issuer.lie = {};
-    }
+    const facts = await oidcFacts(readConfig({ ...config, OIDC_ISSUER: issuer.url }));
+    expect(facts?.problem).toMatch(/signs with HS256, none, and RS256.* are expected: let the issuer/);
   });
 
   test('what a token endpoint or a callback says of its error', async () => {
@@ -614,12 +586,8 @@ describe('what is wrong with an issuer is told in its words', () => {
     ],
   ] as const)('the status and both names of a document %j', async (lie, slash, text) => {
     issuer.lie = lie;
-    try {
-      const facts = await oidcFacts(readConfig({ ...config, OIDC_ISSUER: `${issuer.url}${slash}` }));
-      expect(facts?.problem).toMatch(text);
-    } finally {
-      issuer.lie = {};
-    }
+    const facts = await oidcFacts(readConfig({ ...config, OIDC_ISSUER: `${issuer.url}${slash}` }));
+    expect(facts?.problem).toMatch(text);
   });
 
   test('an issuer that has changed its algorithm is read once more, within the sign-in', async () => {
@@ -641,16 +609,12 @@ describe('what is wrong with an issuer is told in its words', () => {
       const query = issuer.answer(await own.authorizationUrl(checks));
       return (await own.identity(query.toString(), checks)).subject;
     };
-    try {
-      await expect(signIn()).rejects.toThrow('signs with RS256, and ES256 is expected');
-      issuer.lie = {};
-      // Not sooner than after ten seconds: each answer of a wrong algorithm would ask again.
-      await expect(signIn()).rejects.toThrow('ES256 is expected');
-      now += 11_000;
-      expect(await signIn()).toBe('ada');
-    } finally {
-      issuer.lie = {};
-    }
+    await expect(signIn()).rejects.toThrow('signs with RS256, and ES256 is expected');
+    issuer.lie = {};
+    // Not sooner than after ten seconds: each answer of a wrong algorithm would ask again.
+    await expect(signIn()).rejects.toThrow('ES256 is expected');
+    now += 11_000;
+    expect(await signIn()).toBe('ada');
   });
 });
 

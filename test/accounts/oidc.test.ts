@@ -138,39 +138,6 @@ test.each([
   expect(reply.headers['set-cookie']).not.toContain('a=b');
 });
 
-test('a callback is refused without its cookie, with another state, with a used code, and after ten minutes', async () => {
-  become();
-  const person = new Person(service);
-  const back = new URL(await issuer.signIn(await leave(person)));
-  const path = back.pathname + back.search;
-  expect((await new Person(service).get(path)).headers.location).toBe('/sign-in?problem=OIDC_EXPIRED');
-  const { cookie } = person;
-  const foreign = new URLSearchParams(back.search);
-  foreign.set('state', 'x'.repeat(43));
-  expect((await person.get(`${back.pathname}?${foreign}`)).headers.location).toBe(
-    '/sign-in?problem=OIDC_REFUSED',
-  );
-  person.cookie = cookie;
-  expect((await person.get(path)).headers.location).toBe('/');
-  const replayed = new Person(service);
-  replayed.cookie = cookie;
-  expect((await replayed.get(path)).headers.location).toBe('/sign-in?problem=OIDC_REFUSED');
-  expect(await userOf(replayed)).toBeNull();
-  const line = service.log.findLast((entry) => entry.event === 'oidc.refusal');
-  expect(line).toMatchObject({ reason: 'OIDC_REFUSED' });
-  expect(JSON.stringify(line)).not.toContain(new URLSearchParams(back.search).get('code'));
-});
-
-test('what the issuer refuses leads to the sign-in page, without a word of the issuer', async () => {
-  const person = new Person(service);
-  const state = new URL(await leave(person)).searchParams.get('state');
-  const reply = await person.get(
-    `/sign-in/oidc/callback?${new URLSearchParams({ error: 'access_denied', error_description: '<b>no</b>', state: state ?? '', iss: issuer.url })}`,
-  );
-  expect(reply.headers.location).toBe('/sign-in?problem=OIDC_DENIED');
-  expect(reply.text).toBe('');
-});
-
 test('groups give roles at each sign-in, shown as such, and take them when they are gone', async () => {
   const app = await service.newApp();
   await mapGroup(service.sql, { group: 'readers', appId: app.appId, role: 'viewer' });

@@ -105,13 +105,6 @@ describe('a server', () => {
       expect((await accept(person, link)).code).toBe('LINK_NOT_VALID');
     });
 
-    test('for others stay open', async () => {
-      const app = await newOwnApp(owner);
-      const link = await inviteTo(app, anEmail());
-      await remove(app, await newMaintainer(app));
-      expect((await accept(await newPerson(service, anEmail()), link)).status).toBe(200);
-    });
-
     test.each(['accepting first', 'inviting first'])(
       'accepted and made again at the same moment, %s, leave none by which a removed member returns',
       async (order) => {
@@ -233,15 +226,6 @@ describe('a server', () => {
       expect((await remove(app, person)).data).toMatchObject({ endedWebhooks: [], endedAlerts: [] });
     });
 
-    test('ends where the member leaves, who keeps nothing', async () => {
-      const app = await newOwnApp(owner);
-      const person = await newMaintainer(app);
-      const webhookId = await hookOf(person, app);
-      const self = `${app.path}/members/${await idOf(person)}`;
-      expect((await person.delete(self, { keepWebhooks: [webhookId] })).code).toBe('ACCESS_DENIED');
-      expect((await person.delete(self)).data).toMatchObject({ endedWebhooks: [{ webhookId }] });
-    });
-
     test.each(['webhooks', 'alerts'])(
       '%s that are added while the member is removed are ended, or not added',
       async (what) => {
@@ -268,24 +252,6 @@ describe('a server', () => {
         expect(await statesOf(app)).toEqual({});
       },
     );
-
-    test('mails of alerts to the member end too', async () => {
-      const app = await newOwnApp(owner);
-      const person = await newMaintainer(app);
-      const email = await emailOf(person);
-      await service.sql`
-        INSERT INTO alert_rules (public_id, app_id, name, rule, emails)
-        SELECT ${`alr_${app.appId.slice(4)}`}, id, 'Mails', ${RULE}, ${[email.toUpperCase(), 'ops@example.com']}
-          FROM apps WHERE public_id = ${app.appId}`;
-      await service.sql`
-        INSERT INTO delivery_messages (app_id, channel, target, message_id, type, body, created_at, next_try_at)
-        SELECT id, 'mail', ${email}, 'waits', 'alert.firing', '{}', now(), now() + interval '1 day'
-          FROM apps WHERE public_id = ${app.appId}`;
-      await remove(app, person);
-      const { alerts } = (await owner.get(`${app.path}/alerts`)).data as { alerts: { emails: string[] }[] };
-      expect(alerts.map(({ emails }) => emails)).toEqual([['ops@example.com']]);
-      expect(await service.sql`SELECT FROM delivery_messages WHERE message_id = 'waits'`).toEqual([]);
-    });
   });
 
   describe("a member's resource tokens", () => {
@@ -345,35 +311,6 @@ describe('a server', () => {
       expect([await statusOf(one, token), await statusOf(two, token)]).toEqual([403, 200]);
       await remove(two, person);
       expect([await statusOf(one, token), await statusOf(two, token)]).toEqual([401, 401]);
-    });
-
-    test('are revoked when the member is removed from all their apps at once', async () => {
-      const apps = await Promise.all([newOwnApp(owner), newOwnApp(owner)]);
-      const person = await newMaintainer(...apps);
-      const token = await newToken(person, apps[0], { appIds: [apps[1].appId] });
-      const began = await whileLocked(
-        (tx) => tx`SELECT FROM resource_tokens WHERE public_id = ${token.tokenId} FOR UPDATE`,
-        async (untilWaiting) => {
-          const removals = apps.map((app) => remove(app, person));
-          await untilWaiting(2);
-          return { removals };
-        },
-      );
-      expect((await Promise.all(began.removals)).map(({ status }) => status)).toEqual([200, 200]);
-      for (const app of apps) expect(await statusOf(app, token)).toBe(401);
-    });
-
-    test('are revoked when the member leaves', async () => {
-      const app = await newOwnApp(owner);
-      const person = await newMaintainer(app);
-      const token = await newToken(person, app);
-      const self = `${app.path}/members/${await idOf(person)}`;
-      expect(await person.delete(self, { keepTokens: [token.tokenId] })).toMatchObject({
-        status: 403,
-        code: 'ACCESS_DENIED',
-      });
-      expect((await person.delete(self)).data).toMatchObject({ revokedTokens: [{ tokenId: token.tokenId }] });
-      expect(await statusOf(app, token)).toBe(401);
     });
 
     test('that are made while the member is removed are revoked, or not made', async () => {

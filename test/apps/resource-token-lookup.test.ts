@@ -149,14 +149,6 @@ test('a revoked token is refused from the change on, and said to be revoked', as
   expect(await refused(`Bearer ${token}`)).toMatch(/revoked/);
 });
 
-test('a lookup that a change overtakes is not remembered', async () => {
-  const overtaken = accepted(`Bearer ${token}`);
-  tokens.dropAll();
-  await overtaken;
-  await accepted(`Bearer ${token}`);
-  expect(lookUps()).toBe(2);
-});
-
 test('the last use is written at most once a minute, with the time of the request', async () => {
   const lastUse = async (): Promise<number | undefined> => {
     await tokens.idle();
@@ -195,11 +187,4 @@ test('a last use that cannot be written is logged, and no request is refused for
   await tokens.idle();
   expect(errors).toEqual([expect.objectContaining({ code: '23514' })]);
   await database.sql`ALTER TABLE resource_tokens DROP CONSTRAINT unused`;
-});
-
-test('a database in trouble is a fault, not a refusal, and not remembered', async () => {
-  await database.sql`ALTER TABLE resource_token_apps RENAME TO elsewhere`;
-  await expect(tokens.authenticate(`Bearer ${token}`)).rejects.toMatchObject({ code: '42P01' });
-  await database.sql`ALTER TABLE elsewhere RENAME TO resource_token_apps`;
-  await accepted(`Bearer ${token}`);
 });

@@ -40,46 +40,6 @@ describe.each(availableEngines())('on %s', (engine) => {
     return [status, body];
   };
 
-  test('a suspended app is neither written nor read, in any process, until it is resumed', async () => {
-    const app = await newOwnApp(owner, 'Shop');
-    const { resourceToken } = (await owner.post(`${app.path}/tokens`, { name: 'Analytics' })).data;
-    const token = String(resourceToken);
-    const both = [service, other];
-    for (const one of both) expect((await write(one, app.loggingToken))[0]).toBe(201);
-    for (const one of both) expect((await read(one, app.appId, token))[0]).toBe(200);
-    const feeds = [
-      await LiveClient.follow(other.port, app.appId, { token }),
-      await LiveClient.follow(service.port, app.appId, { cookie: owner.cookie }),
-    ];
-    expect(await run('app', 'suspend', '--app', app.appId)).toMatchObject({
-      appId: app.appId,
-      suspendedAt: expect.any(String),
-    });
-    for (const one of both) {
-      await until(async () => (await write(one, app.loggingToken))[0] === 401, 'writes are refused');
-      expect((await write(one, app.loggingToken))[1]).toContain('suspended the app');
-      await until(async () => (await read(one, app.appId, token))[0] === 403, 'reads are refused');
-      expect((await read(one, app.appId, token))[1]).toContain('suspended the app');
-    }
-    await until(() => feeds.every(({ isOver }) => isOver), 'the feeds have ended');
-    expect(await owner.get(`${app.path}/events`)).toMatchObject({ status: 403, code: 'ACCESS_DENIED' });
-    const { apps } = (await owner.get('/api/apps')).data as {
-      apps: { appId: string; suspendedAt: unknown }[];
-    };
-    const row = apps.find(({ appId }) => appId === app.appId);
-    expect(row).toMatchObject({ suspendedAt: expect.any(String) });
-    expect(row).not.toHaveProperty('total');
-    expect(await run('app', 'resume', '--app', app.appId)).toMatchObject({ suspendedAt: null });
-    for (const one of both) {
-      await until(async () => (await write(one, app.loggingToken))[0] === 201, 'writes are accepted again');
-      await until(async () => (await read(one, app.appId, token))[0] === 200, 'reads are answered again');
-    }
-    const { events } = (await owner.get(`${app.path}/events`)).data as { events: unknown[] };
-    expect(events.length).toBeGreaterThanOrEqual(4);
-    const { entries } = (await owner.get(`${app.path}/audit`)).data as { entries: { action: string }[] };
-    expect(entries.map(({ action }) => action).slice(0, 2)).toEqual(['app.resume', 'app.suspend']);
-  }, 120_000);
-
   test('a suspended account has no session and no token, cannot sign in, and comes back with its tokens', async () => {
     const email = 'member@example.com';
     const member = await newPerson(service, email);

@@ -105,23 +105,6 @@ test('an app creates a bounded number of types per minute', async () => {
   expect(await add(1)).toBe('created');
 });
 
-test('waiting names have a ceiling: beyond it the account with most of them loses its latest', async () => {
-  const stuck = creating({ create: () => new Promise<never>(() => undefined) });
-  const refused: number[] = [];
-  const add = (appId: number, name: string): void => {
-    stuck.add(appId, name).catch((error: unknown) => {
-      if (error instanceof LookupBusy) refused.push(appId);
-    });
-  };
-  add(1, 'in the transaction');
-  for (let index = 0; index < 20_000; index += 1) add(2, `${index}`);
-  add(3, 'an innocent one');
-  add(3, 'another one');
-  await new Promise(setImmediate);
-  expect(refused).toEqual([2, 2]);
-  expect(stuck.queue).toEqual(expect.objectContaining({ waiting: 20_000, refused: 2 }));
-});
-
 test('a name waits for its transaction for ten seconds, then it is refused and not created', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
   const created: string[] = [];
@@ -168,8 +151,6 @@ function countTransactions(proxy: FaultyProxy): () => number {
   return () => count;
 }
 
-const PROBE = 'transaction_read_only';
-
 describe('on a database', () => {
   let service: TestService;
   let proxy: FaultyProxy;
@@ -211,22 +192,6 @@ describe('on a database', () => {
     expect(transactions()).toBeLessThanOrEqual(20);
   });
 
-  test('a lookup that takes long is waited for as long as the database answers others', async () => {
-    const [loggingToken = ''] = await seedApps(service, 1);
-    const digest = digestOf(loggingToken).toString('hex');
-    const held = proxy.next((sent) => sent.includes(digest), 'hold-answer');
-    const post = service.post({ loggingToken, typeId: undefined, typeName: 'signed up' });
-    await until(() => held() === 1, 'the lookup is held');
-    let probes = 0;
-    proxy.onSent = (sent) => {
-      if (sent.includes(PROBE)) probes += 1;
-    };
-    // One every half second: longer than an outage is waited for.
-    await until(() => probes >= 4, 'the database is probed');
-    proxy.release();
-    expect((await post).status).toBe(201);
-  });
-
   test('an app whose row is locked keeps no other app waiting, and gets its type when the lock is released', async () => {
     const [locked = '', ...others] = await seedApps(service, 20);
     const transactions = countTransactions(proxy);
@@ -241,31 +206,6 @@ describe('on a database', () => {
       return { first };
     });
     expect((await waiting.first).status).toBe(201);
-  });
-
-  test('a lookup that a lock keeps from its answer is refused as busy, not as an outage', async () => {
-    const [loggingToken = ''] = await seedApps(service, 1);
-    await service.sql.begin(async (tx) => {
-      await tx`LOCK TABLE logging_tokens IN ACCESS EXCLUSIVE MODE`;
-      const answer = await service.post({ loggingToken });
-      expect(answer.status).toBe(503);
-      expect(JSON.parse(answer.body)).toMatchObject({
-        code: 'UNAVAILABLE',
-        details: expect.stringContaining('busy'),
-      });
-      expect(Number(answer.headers['retry-after'])).toBeGreaterThanOrEqual(1);
-    });
-  });
-
-  test('lookups are refused when nothing comes from the database any more, and the refusal says so', async () => {
-    const tokens = await seedApps(service, 50);
-    proxy.swallow();
-    const answers = await Promise.all(
-      tokens.map((loggingToken) => service.post({ loggingToken, typeId: undefined, typeName: 'signed up' })),
-    );
-    proxy.stopSwallowing();
-    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([503]));
-    for (const { body } of answers) expect(JSON.parse(body).details).toContain('cannot be reached');
   });
 });
 

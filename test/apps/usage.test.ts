@@ -1,12 +1,9 @@
 /** What apps and tokens use: every request of theirs once, and nothing of those who have no token. */
 import { gzipSync } from 'node:zlib';
-import { pino } from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { setAppLimits } from '../../src/apps/app-limits.ts';
 import { addRedaction } from '../../src/apps/redaction.ts';
 import { type RefusedRequest, WaitingRefusals } from '../../src/apps/refused-requests.ts';
-import { Usage } from '../../src/apps/usage.ts';
-import type { Sql } from '../../src/storage/database/connect.ts';
 import { newOwnApp, newPerson, PASSWORD, type Person } from '../support/person.ts';
 import { startTestService, TestClock, type TestService } from '../support/service.ts';
 
@@ -349,27 +346,6 @@ describe('the usage of an app', () => {
     await service.sql`ALTER TABLE elsewhere RENAME TO usage_days`;
     const usage = await read(owner, app.path);
     expect([usage.minutes.at(-1)?.accepted, usage.days.at(-1)?.events]).toEqual([1, 1]);
-  });
-
-  test('waits for 120 minutes, however often it cannot be written meanwhile', async () => {
-    const clock = new TestClock(NOON);
-    const failing = (async () => await Promise.reject(new Error('away'))) as unknown as Sql;
-    const usage = new Usage({
-      sql: Object.assign(failing, { begin: failing }),
-      log: pino({ enabled: false }),
-      now: clock.wall,
-    });
-    const store = async (): Promise<void> => {
-      usage.stored({ id: '', appId: 1, typeId: 1, createdAt: Date.now(), payload: '{}' });
-      await usage.write();
-    };
-    for (let n = 0; n < 150; n += 1) await store();
-    expect([usage.failures, usage.lost]).toEqual([150, 0]);
-    for (let n = 0; n < 129; n += 1) {
-      clock.advance(MINUTE_MS);
-      await store();
-    }
-    expect(usage.lost).toBe(10);
   });
 
   test('is told to members alone', async () => {

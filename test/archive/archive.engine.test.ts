@@ -257,22 +257,6 @@ describe.each(availableEngines())('an archive of %s', (engine) => {
       expect(Math.min(...offsets)).toBe(groups[index]?.start);
     }
   });
-
-  test('a day that has changed is archived again, and nothing of before is left', async () => {
-    const { sql, app } = world;
-    await store(world, 20);
-    await store(world, 10, START + DAY_MS);
-    await archive(world, memory);
-    const before = [...memory.objects.keys()];
-    await store(world, 5);
-    expect(await archive(world, memory)).toMatchObject([{ day: DAY, events: 25, problem: null }]);
-    await noteChanged(sql, app.id, DAY);
-    expect(await archive(world, memory)).toMatchObject([{ day: DAY, events: 25, problem: null }]);
-    expect(memory.objects.size).toBe(before.length);
-    expect(
-      await read(filesOf(memory), 'SELECT count(*)::text, count(DISTINCT id)::text FROM read_parquet(FILES)'),
-    ).toEqual([['35', '35']]);
-  });
 });
 
 test('files of development versions, whose ids are of the type UUID, are read', async () => {
@@ -413,16 +397,6 @@ describe('what fails', () => {
     },
   );
 
-  test('while the same events are written again leaves those that are there', async () => {
-    await archive(world, memory);
-    const before = [...memory.objects.keys()];
-    await noteChanged(world.sql, world.app.id, DAY);
-    memory.put = () => Promise.reject(new ArchiveError('the store is full'));
-    for (let attempt = 0; attempt < 2; attempt += 1)
-      expect(await archive(world, memory)).toMatchObject([{ problem: expect.stringContaining('is full') }]);
-    expect([...memory.objects.keys()]).toEqual(before);
-  });
-
   test('an object that is read back as another one is not archived', async () => {
     const get = memory.get.bind(memory);
     memory.get = async (key) => (await get(key)).subarray(0, -1);
@@ -431,33 +405,6 @@ describe('what fails', () => {
       /was read back, and it has \d+ bytes that are not those that were written/,
     );
     expect((await listArchivedDays(world.sql, {}))[0]?.archivedAt).toBeNull();
-  });
-
-  test('verify finds what was changed or lost since', async () => {
-    await archive(world, memory);
-    const [key = ''] = [...memory.objects.keys()].filter((one) => one.endsWith('.parquet'));
-    const { database, sql } = world;
-    const verify = async (): Promise<(string | null)[]> => {
-      const problems: (string | null)[] = [];
-      const options = {
-        sql,
-        storage: await openStorage(sql),
-        store: memory,
-        installationId: 'here',
-        filter: {},
-      };
-      await verifyArchive({ ...options, onDay: ({ problem }) => problems.push(problem) });
-      return problems;
-    };
-    expect(await verify()).toEqual([null]);
-    const good = memory.objects.get(key) ?? Buffer.alloc(0);
-    const bad = Buffer.from(good);
-    bad[100] = (bad[100] ?? 0) ^ 1;
-    memory.objects.set(key, bad);
-    expect((await verify())[0]).toContain('not those that were written');
-    memory.objects.delete(key);
-    expect((await verify())[0]).toContain('there is no such object');
-    expect(database.engine).toBe('postgres');
   });
 
   test.each(['pipe', 'link to /dev/zero', 'link to the file', 'folder'])(
@@ -905,16 +852,6 @@ describe('a bucket', () => {
     expect(outcome.stderr).not.toContain('S3RVER');
     front.closeAllConnections();
     front.close();
-  });
-
-  test('that does not answer is said', async () => {
-    const front = await faulty(endpoint, 'cut');
-    const { port } = front.address() as AddressInfo;
-    await new Promise((resolve) => {
-      front.close(resolve);
-    });
-    const outcome = await run(['run'], { AWS_ENDPOINT_URL: `http://127.0.0.1:${port}` });
-    expect([outcome.code, outcome.stderr]).toEqual([1, expect.stringContaining('no answer (ECONNREFUSED)')]);
   });
 
   test.each(['cut', 'lie', 'redirect'] as const)(

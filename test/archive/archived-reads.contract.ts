@@ -143,40 +143,6 @@ function archivedReads(
     );
   });
 
-  test('lists that go on at any event', async () => {
-    const { ids } = world;
-    await fc.assert(
-      fc.asyncProperty(
-        scopes,
-        fc.nat(ids.length - 1),
-        async ({ types, from, until, order, ...page }, index) => {
-          const id = ids[index] ?? '';
-          const after = { at: Number.parseInt(id.replace('-', '').slice(0, 12), 16), id, order };
-          await same(world, async ({ reader, app }) => {
-            const request = { appId: app, ...typesOf(app, types), from, until, order, after, ...page };
-            const { events, next } = await reader.list(request);
-            return [plain(events, app), next];
-          });
-        },
-      ),
-      runs(12),
-    );
-  });
-
-  test('from when to when there are events', async () => {
-    await same(world, ({ reader, app }) => reader.appSpan(app));
-  });
-
-  test('single events', async () => {
-    const { ids } = world;
-    const unknown = ids.slice(0, 2).map((id) => `${id.slice(0, -4)}ffff`);
-    for (const id of [...unknown, ...ids.filter((_, index) => index % 701 === 0)])
-      await same(world, async ({ reader, app }) => {
-        const event = await reader.event(app, id.toUpperCase());
-        return event === null ? null : plain([event], app);
-      });
-  });
-
   test('searches, whatever a step may look at', async () => {
     const filters = fc.constantFrom('path:/rare', 'ms>=48', 'path:/a,/b', '-path:/', 'word', null);
     await fc.assert(
@@ -208,27 +174,6 @@ function archivedReads(
         },
       ),
       runs(10),
-    );
-  });
-
-  test('all events of a scope as lines', async () => {
-    await fc.assert(
-      fc.asyncProperty(scopes, async ({ types, from, until, order }) => {
-        await same(world, async ({ reader, app }) => {
-          const lines = reader.lines(
-            { appId: app, ...typesOf(app, types), from, until, order, after: null },
-            null,
-          );
-          let text = '';
-          for (let part = await lines.next(); part !== null; part = await lines.next())
-            text += part.lines.toString();
-          return text.replaceAll(
-            /"typeId":"type(\d)","type":"type\d"/g,
-            (_, type) => `"type":${type - 2 * (app - 1)}`,
-          );
-        });
-      }),
-      runs(4),
     );
   });
 

@@ -77,17 +77,6 @@ test('work that waits is not run once the one that runs all of it stops', async 
   expect(await running).toBeUndefined();
 });
 
-test('work of one holder begins in order of arrival, as much at once as there are places', async () => {
-  const { begun, askMany, end, turn } = setUp(2);
-  askMany('a', 4, () => ['a', 1]);
-  await turn();
-  expect(begun).toEqual(['a1', 'a2']);
-  await end('a2');
-  expect(begun).toEqual(['a1', 'a2', 'a3']);
-  await end('a1');
-  expect(begun).toEqual(['a1', 'a2', 'a3', 'a4']);
-});
-
 test('sixty tokens of one account have the turns of one: others are next, whatever waits before them', async () => {
   const { begun, ask, askMany, end, turn } = setUp(1);
   askMany('a', 60, (index) => ['a', index]);
@@ -108,13 +97,6 @@ test('an account alone leaves a place for whoever comes', async () => {
   ask('b', ['b', 1]);
   await turn();
   expect(running).toEqual(['a1', 'a2', 'a3', 'b']);
-});
-
-test('with two places an account alone has both: a machine for one loses nothing', async () => {
-  const { running, askMany, turn } = setUp(2);
-  askMany('a', 3, (index) => ['a', index]);
-  await turn();
-  expect(running).toEqual(['a1', 'a2']);
 });
 
 test('while others wait, an account gets no more than half of the places', async () => {
@@ -159,17 +141,6 @@ test('what nobody waits for any more leaves the queue at once, and is never begu
   expect(await b.outcome).toBe('settled');
   await end('a');
   expect(begun).toEqual(['a', 'c']);
-});
-
-test('work that fails rejects, and its place is the next one’s', async () => {
-  const { begun, ask, end, turn } = setUp(1);
-  const a = ask('a', ['a', 1]);
-  ask('b', ['b', 1]);
-  await turn();
-  const failing = expect(a.outcome).rejects.toThrow('broken');
-  await end('a', new Error('broken'));
-  await failing;
-  expect(begun).toEqual(['a', 'b']);
 });
 
 test('between two parts work lets other accounts in, and none of its own', async () => {

@@ -1,16 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { intervalOf, keeps, pairwise, spreadOf } from '../../bench/judge.ts';
-
-describe('medians and spreads', () => {
-  test('the median of an odd number is the middle one, of an even one the mean of both', () => {
-    expect(spreadOf([9, 1, 5])).toEqual({ median: 5, min: 1, max: 9 });
-    expect(spreadOf([4, 1, 2, 100])).toEqual({ median: 3, min: 1, max: 100 });
-  });
-
-  test('nothing measured is not zero', () => {
-    expect(spreadOf([])).toEqual({ median: Number.NaN, min: Number.NaN, max: Number.NaN });
-  });
-});
+import { intervalOf, keeps, pairwise } from '../../bench/judge.ts';
 
 test('ratios are made round by round, so that a slow minute of the machine cancels out', () => {
   expect(pairwise([10, 1, 20], [20, 2, 40])).toEqual([0.5, 0.5, 0.5]);

@@ -1,10 +1,7 @@
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
-import { runClosedLoop } from '../../bench/load/closed-loop.ts';
-import { parseResponse, runOpenLoop } from '../../bench/load/open-loop.ts';
-import { runSilentBodies } from '../../bench/load/silent-bodies.ts';
+import { runOpenLoop } from '../../bench/load/open-loop.ts';
 
 const servers: Server[] = [];
 
@@ -66,84 +63,5 @@ describe('open loop', () => {
     // 0 + 1 + … + 199
     expect(report.acknowledged).toEqual({ events: 200, idSum: 19_900 });
     expect(report.unanswered).toBe(0);
-  });
-
-  test('a connection that the server has closed meanwhile is not used again', async () => {
-    const { port } = await serve(() => 0);
-    const closing = setInterval(() => {
-      for (const server of servers) server.closeIdleConnections();
-    }, 101);
-    const slow = { ...job, perSecond: 20, port, connections: 8, requests: [post] };
-    const report = await runOpenLoop(slow, noGlobals);
-    clearInterval(closing);
-    expect(report.statuses).toEqual({ 201: 20 });
-  });
-
-  test('what was due and never sent is said, and counts as slow', async () => {
-    const { port } = await serve(() => 3_000);
-    const report = await runOpenLoop(
-      { ...job, perSecond: 20, port, connections: 1, requests: [post] },
-      noGlobals,
-    );
-    expect(report.statuses).toEqual({ 201: 1 });
-    expect(report.dropped).toBe(19);
-    expect(report.latency?.p50).toBeGreaterThan(1_500);
-  });
-});
-
-test('a closed loop ends with an answer to every request', async () => {
-  const { port, bodies, answered } = await serve((request) => request % 7);
-  const requests = [{ method: 'POST', path: '/', body: '{}' } as const];
-  const report = await runClosedLoop(
-    { kind: 'closed', port, connections: 16, seconds: 0.5, requests },
-    noGlobals,
-  );
-  expect(report.unanswered).toBe(0);
-  expect(report.statuses).toEqual({ 201: answered() });
-  expect(report.acknowledged.events).toBe(bodies.length);
-});
-
-test('a response is complete when its length has come', () => {
-  const whole = 'HTTP/1.1 429 Too Many Requests\r\nContent-Length: 4\r\n\r\nabcd';
-  expect(parseResponse(Buffer.from(whole))).toEqual({ status: 429, body: 'abcd' });
-  expect(parseResponse(Buffer.from(whole.slice(0, -1)))).toBeNull();
-  expect(parseResponse(Buffer.from('HTTP/1.1 201 Created\r\nContent'))).toBeNull();
-});
-
-describe('silent bodies', () => {
-  const job = {
-    kind: 'silent',
-    connections: 3,
-    seconds: 1,
-    announcedBytes: 1_000,
-    againMs: 20,
-    requests: [{ method: 'POST', path: '/api/session' }],
-  } as const;
-
-  test('come to within a byte of what they announce, and stay', async () => {
-    const received: number[] = [];
-    const server = createServer((request) => {
-      const index = received.push(0) - 1;
-      request.on('data', (chunk: Buffer) => {
-        received[index] = (received[index] ?? 0) + chunk.length;
-      });
-    });
-    servers.push(server);
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    const report = await runSilentBodies({ ...job, port: (server.address() as AddressInfo).port });
-    expect(received).toEqual([999, 999, 999]);
-    expect(report).toMatchObject({ statuses: {}, unanswered: 3 });
-  });
-
-  test('begin again when they are refused, and say how often', async () => {
-    const server = createServer((_request, response) => {
-      response.writeHead(408, { 'Content-Length': 2, Connection: 'close' }).end('{}');
-    });
-    servers.push(server);
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    const { statuses } = await runSilentBodies({ ...job, port: (server.address() as AddressInfo).port });
-    expect(statuses[408]).toBeGreaterThan(3);
   });
 });

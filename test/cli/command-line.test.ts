@@ -6,7 +6,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import { commandLine } from '../../src/cli/command-line.ts';
-import { build, LAUNCHER, tidemark, tidemarkProcess } from '../support/command-line.ts';
+import { build, LAUNCHER, tidemark } from '../support/command-line.ts';
 
 /** Every command that does something, as it is typed. */
 function allCommands(): string[] {
@@ -69,13 +69,6 @@ test('settings are taken from options and from a file: an option wins over the e
   } finally {
     rmSync(folder, { recursive: true });
   }
-});
-
-test('the version is that of package.json', async () => {
-  build();
-  const { version } = JSON.parse(readFileSync('package.json', 'utf8'));
-  const expected = { code: 0, stdout: `${version}\n`, stderr: '' };
-  for (const run of [tidemark, tidemarkProcess]) expect(await run(['--version'])).toEqual(expected);
 });
 
 test('the manual page has every command and setting, and groff finds nothing wrong with it', async () => {

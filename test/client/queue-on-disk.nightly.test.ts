@@ -8,7 +8,6 @@ import type { Readable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { DiskQueue, readSegments, type StoredEvent } from '../../client/src/disk-queue.ts';
-import { EventLogger } from '../../client/src/event-logger.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 import { HttpFront } from './http-front.ts';
 
@@ -188,30 +187,4 @@ describe.each([
     expect(accepted.length).toBeGreaterThan(EVENTS / 10);
     expect(worst).toBeLessThan(TIME_ERROR_MS);
   });
-});
-
-test('a folder that cannot be written leaves events in memory, and says so once', async () => {
-  const own = join(folder, 'full');
-  const service = await startTestService();
-  const logger = new EventLogger({
-    url: service.url,
-    loggingToken: service.app.loggingToken,
-    queueFolder: own,
-  });
-  const written = vi.spyOn(process.stderr, 'write').mockReturnValue(true);
-  try {
-    const append = vi.spyOn(DiskQueue.prototype, 'append').mockImplementation(() => {
-      throw new Error('ENOSPC');
-    });
-    for (let n = 0; n < 3; n += 1) expect(logger.log('memory', { n })).toBe(true);
-    append.mockRestore();
-    await logger.flush();
-    expect(logger.stats).toMatchObject({ stored: 3, inMemory: true });
-    const said = written.mock.calls.filter(([text]) => String(text).includes('ENOSPC'));
-    expect(said).toHaveLength(1);
-  } finally {
-    written.mockRestore();
-    await logger.close();
-    await service.stop();
-  }
 });

@@ -9,7 +9,7 @@ import { patient } from '../support/patience.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
 import { addPastEvents } from './past-events.ts';
-import { clipboard, figure, visit } from './visitor.ts';
+import { clipboard, visit } from './visitor.ts';
 
 const DAY_MS = 86_400_000;
 const DAYS = 16;
@@ -186,53 +186,6 @@ describe.skipIf(withoutBrowser !== '')('an analyst', () => {
     expect(watched.complaints).toEqual([]);
   });
 
-  test('sees which country and which plan grew', async () => {
-    await open();
-    await range('7 d');
-    await hands.choose(page.getByLabel('Break down by'), 'country');
-    await expect.poll(() => line('US').locator('.change').innerText(), SOON).toMatch(/\+|from/);
-    await hands.choose(page.getByLabel('Break down by'), 'plan');
-    await expect.poll(() => line('pro').locator('.change').innerText(), SOON).toMatch(/\+|from/);
-    expect(watched.complaints).toEqual([]);
-  });
-
-  test('compares with the week before', async () => {
-    await open();
-    await range('Yesterday');
-    await hands.click(page.getByRole('button', { name: /^Chart options/ }));
-    await hands.choose(page.getByLabel('Compare with'), 'week');
-    const [from, to] = yesterday();
-    const before = await stored('true', [from - 7 * DAY_MS, to - 7 * DAY_MS]);
-    await expect
-      .poll(() => page.locator('.main-figure small').getAttribute('title'), SOON)
-      .toBe(`${before} before`);
-    expect(watched.complaints).toEqual([]);
-  });
-
-  test('reads the 95th percentile of latency by path', async () => {
-    await open('?range=30d');
-    await hands.click(page.getByRole('button', { name: /^What the chart shows/ }));
-    await hands.choose(page.getByLabel('Statistic'), 'p95');
-    await hands.click(page.getByRole('button', { name: 'Show the statistic' }));
-    await hands.choose(page.getByLabel('Break down by'), 'path');
-    for (const path of PATHS) {
-      const exact = await stored(
-        `payload->>'path' = '${path}'`,
-        undefined,
-        `percentile_disc(0.95) WITHIN GROUP (ORDER BY (payload->>'latency')::numeric)`,
-      );
-      const shown = (): Promise<number> =>
-        page
-          .locator('.legend .line')
-          .filter({ has: page.locator('.name', { hasText: new RegExp(`^${path}$`) }) })
-          .locator('.value')
-          .innerText()
-          .then((text) => Number(text.replaceAll(',', '')));
-      await expect.poll(async () => Math.abs((await shown()) / exact - 1), SOON).toBeLessThan(0.011);
-    }
-    expect(watched.complaints).toEqual([]);
-  });
-
   test('finds the event with an order number at any age', async () => {
     await open();
     await hands.type(page.getByRole('combobox', { name: 'Filter' }), 'orderId:1001');
@@ -240,19 +193,6 @@ describe.skipIf(withoutBrowser !== '')('an analyst', () => {
     await range('All');
     await page.locator('.event-row', { hasText: '"orderId":1001,' }).waitFor();
     expect(await page.locator('article').count()).toBe(1);
-    expect(watched.complaints).toEqual([]);
-  });
-
-  test('shares a view with these dates', async () => {
-    await open('?range=7d&by=country');
-    await hands.click(page.getByRole('button', { name: /^Chart options/ }));
-    await hands.click(page.getByText('Copy link with these dates'));
-    const shown = await figure(page, 'In this range');
-    const link = new URL(await clipboard(page));
-    expect(link.searchParams.get('range')).toBeNull();
-    await page.goto(link.href);
-    await expect.poll(() => figure(page, 'In this range'), SOON).toBe(shown);
-    expect(await page.getByLabel('Break down by').inputValue()).toBe('country');
     expect(watched.complaints).toEqual([]);
   });
 
@@ -271,23 +211,6 @@ describe.skipIf(withoutBrowser !== '')('an analyst', () => {
     // In its column, and in the payload.
     expect(csv.match(/out of stock/g)).toHaveLength(2 * 12);
     expect(file.suggestedFilename()).toMatch(/^Web shop_.*\.csv$/);
-  });
-
-  test('counts the customers of a plan by country', async () => {
-    await open('?range=yesterday');
-    await hands.type(page.getByRole('combobox', { name: 'Filter' }), 'plan:pro');
-    await hands.press(page, 'Enter');
-    await hands.click(page.getByRole('button', { name: /^What the chart shows/ }));
-    await hands.choose(page.getByLabel('Statistic'), 'distinct');
-    await hands.click(page.getByRole('button', { name: 'Show the statistic' }));
-    await hands.choose(page.getByLabel('Break down by'), 'country');
-    const exact = await stored(
-      `payload->>'plan' = 'pro' AND payload->>'country' = 'US'`,
-      yesterday(),
-      `count(DISTINCT payload->>'customer')`,
-    );
-    await expect.poll(() => line('US').locator('.value').innerText(), SOON).toBe(String(exact));
-    await page.getByText(/Read from [\d,]+ events? in [\d.]+ s/).waitFor();
   });
 
   test('lays the list out: moves and widens columns, wraps a stack trace, and copies rows selected with Shift', async () => {
@@ -343,27 +266,6 @@ describe.skipIf(withoutBrowser !== '')('an analyst', () => {
     expect(watched.complaints).toEqual([]);
   });
 
-  test('makes, rotates, revokes and restores a producer', async () => {
-    await page.goto(`/apps/${appId}/settings`);
-    await page.getByRole('button', { name: 'New producer…' }).click();
-    await page.getByRole('dialog').getByLabel('Name').fill('mailer');
-    await page.keyboard.press('Enter');
-    const shown = page.getByRole('dialog', { name: 'Logging token of mailer' });
-    const loggingToken = await shown.locator('code').innerText();
-    const send = async (): Promise<number> =>
-      (await service.post({ loggingToken, typeId: undefined, typeName: 'mail sent' })).status;
-    expect(await send()).toBe(201);
-    await page.keyboard.press('Escape');
-    const row = page.getByRole('table', { name: 'Producers' }).getByRole('row', { name: /^mailer/ });
-    await row.getByRole('button', { name: 'Revoke mailer' }).click();
-    await row.locator('[data-label="Last used"]', { hasText: 'revoked' }).waitFor();
-    expect(await send()).toBe(401);
-    await page.getByRole('status').getByRole('button', { name: 'Undo' }).click();
-    await row.getByRole('button', { name: 'Revoke mailer' }).waitFor();
-    expect(await send()).toBe(201);
-    expect(watched.complaints).toEqual([]);
-  });
-
   test('finds a deleted app in the bin, and has it back', async () => {
     const { appId: other } = await newOwnApp(owner, 'Old shop');
     await page.goto(`/apps/${other}/settings`);
@@ -377,52 +279,6 @@ describe.skipIf(withoutBrowser !== '')('an analyst', () => {
     await bin.waitFor({ state: 'detached' });
     expect(watched.complaints).toEqual([]);
   });
-
-  test.each([390, 320])(
-    'has range, filter, live, number, chart and values on the first screen of %i px',
-    async (width) => {
-      const phone = await visit(browser, service, owner, {
-        viewport: { width, height: 844 },
-        hasTouch: true,
-        isMobile: true,
-        timezoneId: 'UTC',
-      });
-      await phone.page.goto(`/apps/${appId}?range=7d&by=country`);
-      await phone.page.locator('.legend .line').nth(2).waitFor();
-      const boxOf = async (target: Locator): Promise<{ top: number; bottom: number }> => {
-        const box = await target.boundingBox();
-        if (box === null) throw new Error(`${target} is not shown`);
-        return { top: box.y, bottom: box.y + box.height };
-      };
-      const bar = [
-        phone.page.getByRole('button', { name: /^Time range/ }),
-        phone.page.getByRole('combobox', { name: 'Filter' }),
-        phone.page.getByRole('button', { name: /^Live/ }),
-      ];
-      const middles = await Promise.all(
-        bar.map(async (one) => {
-          const { top, bottom } = await boxOf(one);
-          return (top + bottom) / 2;
-        }),
-      );
-      expect(Math.max(...middles) - Math.min(...middles)).toBeLessThan(8);
-      for (const target of [
-        phone.page.locator('.main-figure'),
-        phone.page.locator('.plot .over'),
-        phone.page.locator('.legend .line').nth(2),
-      ])
-        expect((await boxOf(target)).bottom).toBeLessThan(844);
-      // The rail of fields is a sheet; a narrow phone has its button beside what is typed.
-      if (width < 360) await phone.page.getByRole('combobox', { name: 'Filter' }).click();
-      await phone.page.getByRole('button', { name: 'Fields', exact: true }).click();
-      const sheet = phone.page.getByRole('dialog', { name: 'Fields' });
-      await sheet.getByRole('group', { name: 'country' }).getByRole('checkbox', { name: /^DE/ }).check();
-      await phone.page.keyboard.press('Escape');
-      await phone.page.locator('.chip', { hasText: 'country:DE' }).waitFor();
-      expect(phone.complaints).toEqual([]);
-      await phone.page.context().close();
-    },
-  );
 
   test('annotates the bar that one points at, by a right click and by A', async () => {
     await open('?range=7d');

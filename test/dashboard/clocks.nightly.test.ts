@@ -190,69 +190,6 @@ describe.skipIf(withoutBrowser !== '')('when clocks change', () => {
     }
   });
 
-  interface Numbers {
-    readonly starts: readonly number[];
-    readonly end: number;
-    readonly stats: Readonly<Record<string, readonly (number | null)[]>>;
-    readonly overall: Readonly<Record<string, number | null>>;
-  }
-
-  interface Sums {
-    readonly count: number;
-    readonly sum: number;
-    readonly avg: number | null;
-    readonly min: number | null;
-    readonly max: number | null;
-    readonly p95: number | null;
-  }
-
-  /** Statistics between instants, as PostgreSQL computes them from the rows. */
-  const sumsBetween = async (edges: readonly number[]): Promise<Sums[]> => {
-    const instants = (part: readonly number[]): string[] => part.map((at) => new Date(at).toISOString());
-    return await service.sql<Sums[]>`
-      SELECT count(size)::integer, coalesce(sum(size), 0)::float8 AS sum, avg(size)::float8 AS avg, min(size)::float8 AS min,
-             max(size)::float8 AS max, percentile_disc(0.95) WITHIN GROUP (ORDER BY size)::float8 AS p95
-        FROM unnest(${instants(edges.slice(0, -1))}::timestamptz[], ${instants(edges.slice(1))}::timestamptz[])
-             WITH ORDINALITY AS part (start, finish, place)
-        LEFT JOIN (SELECT created_at, (payload ->> 'size')::numeric AS size FROM events) AS rows
-               ON created_at >= start AND created_at < finish
-       GROUP BY place ORDER BY place`;
-  };
-
-  test('statistics are those of SQL: exact, but for percentiles', async () => {
-    for (const { zone, from, to } of WEEKS)
-      for (const buckets of [8, 250]) {
-        const query = `of=size&from=${from}&to=${to}&timezone=${zone}&buckets=${buckets}`;
-        const numbers = (await owner.get(`/api/apps/${appId}/numbers?${query}`)).data as unknown as Numbers; // As the route declares it.
-        const edges = [...numbers.starts, numbers.end];
-        const sums = await sumsBetween(edges);
-        const [whole] = await sumsBetween([Date.parse(from), Date.parse(to)]);
-        for (const name of ['count', 'sum', 'avg', 'min', 'max'] as const) {
-          expect(numbers.stats[name], `${name} in ${zone}`).toEqual(sums.map((one) => one[name]));
-          expect(numbers.overall[name]).toBe(whole?.[name]);
-        }
-        // Of n numbers the sketch takes the one at ⌊0.95 (n − 1)⌋, PostgreSQL the one at ⌈0.95 n⌉ − 1: with one number the same.
-        if (buckets === 250)
-          for (const [index, p95] of (numbers.stats.p95 ?? []).entries()) {
-            const right = sums[index]?.p95 ?? 0;
-            expect(Math.abs((p95 ?? 0) - right)).toBeLessThanOrEqual(0.01 * right);
-          }
-      }
-  });
-
-  test('the page shows the statistic of the range, and of each bar', async () => {
-    for (const { zone, from, to } of WEEKS.slice(0, 2)) {
-      await page.goto(`/apps/${appId}?from=${from}&to=${to}&tz=${zone}&buckets=250&table=1&of=size&stat=sum`);
-      const [whole] = await sumsBetween([Date.parse(from), Date.parse(to)]);
-      const shown = page.locator('.figures-row .main-figure dd');
-      await expect
-        .poll(async () => Number((await shown.innerText()).split(/\s/)[0]?.replaceAll(',', '')))
-        .toBe(whole?.sum);
-      const amounts = (await rows()).map(([, count]) => count);
-      expect(amounts.reduce((sum, count) => sum + count, 0)).toBe(whole?.sum);
-    }
-  });
-
   /** The table's rows, oldest first: when, and how many. */
   async function rows(): Promise<[when: string, count: number][]> {
     const table = page.locator('.chart-table');

@@ -216,14 +216,4 @@ describe.skipIf(withoutBrowser !== '')('the page of deliveries', () => {
       .waitFor();
     expect(complaints).toEqual([]);
   });
-
-  test('viewers see alerts and webhooks, and change nothing', async () => {
-    const viewer = await newPerson(service, 'viewer@example.com');
-    await owner.post(`${app.path}/members`, { email: 'viewer@example.com', role: 'viewer' });
-    const { page: other } = await visit(browser, service, viewer);
-    await other.goto(`/apps/${app.appId}/delivery`);
-    await other.getByRole('table', { name: 'Alerts' }).getByText('From the chart').waitFor();
-    const names = await other.locator('main button').allTextContents();
-    expect([...new Set(names)].sort()).toEqual(['Deliveries', 'History', 'Last 30 days']);
-  });
 });

@@ -114,47 +114,6 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     await expect.poll(() => main.count()).toBe(0);
   });
 
-  test('compares with what fell silent too, by name, and with the dates of it', async () => {
-    const whole = 'from=2026-09-10T00:00:00Z&to=2026-09-11T00:00:00Z&tz=UTC';
-    const other = await newOwnApp(owner);
-    const times = (day: string, count: number) =>
-      Array.from({ length: count }, (_, index) => ({
-        at: new Date(Date.parse(`${day}T01:00Z`) + index * MINUTE_MS).toISOString(),
-        payload: '{"shop":"north","amount":-3}',
-      }));
-    const silent = await createEventType(service.sql, {
-      appId: other.appId,
-      name: 'heartbeat',
-      maxTypes: 10,
-    });
-    const busy = await createEventType(service.sql, { appId: other.appId, name: 'order', maxTypes: 10 });
-    await addPastEvents(service, silent.typeId, times('2026-09-09', 90));
-    await addPastEvents(service, busy.typeId, [...times('2026-09-09', 20), ...times('2026-09-10', 22)]);
-    await page.goto(`/apps/${other.appId}?${whole}`);
-    const main = page.locator('.main-figure small');
-    await main.waitFor();
-    expect(await main.innerText()).toBe('-80% vs the previous period, 9 Sept 2026');
-    const line = page.getByRole('button', { name: /^heartbeat/ });
-    expect(await line.locator('.value').innerText()).toBe('0');
-    expect(await line.locator('.change').innerText()).toBe('from 90');
-    expect(await line.locator('.change').getAttribute('title')).toBe(
-      '90 in the previous period, 9 Sept 2026',
-    );
-    await page.getByText('Dotted line: the previous period, 9 Sept 2026.').waitFor();
-    await page.mouse.move(...(await point(1.5 / 24)));
-    await page.locator('.tooltip .dashes + .name', { hasText: /^9 Sept 01:\d\d/ }).waitFor();
-    // Also where the events are read, as no counts of the condition are kept, and by a value.
-    for (const query of ['filter=amount:-3', 'filter=amount:-3&by=shop']) {
-      await page.goto(`/apps/${other.appId}?${whole}&${query}`);
-      await expect
-        .poll(() => main.innerText().catch(() => ''))
-        .toBe('-80% vs the previous period, 9 Sept 2026');
-    }
-    await page.getByRole('button', { name: /^Chart options/ }).click();
-    await page.getByLabel('Compare with').selectOption('month');
-    await expect.poll(() => parameter('compare')).toEqual(['month']);
-  });
-
   test('shows no number under the name of a statistic that it is not of, and ways to have it', async () => {
     await open(`${WHOLE_DAY}&of=country&stat=sum`);
     const why = page.locator('.nothing', {
@@ -191,34 +150,6 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     await page.unrouteAll();
     await page.getByRole('button', { name: 'Show numbers of events' }).click();
     await expect.poll(() => figure(page, 'In this range')).toBe(156);
-  });
-
-  test('is one search, chart and list: what one of them has found to the end the other says too', async () => {
-    // The search of the chart takes its time; the list has found the event, and there is no other.
-    let release = (): void => undefined;
-    const held = new Promise<void>((resolve) => {
-      release = resolve;
-    });
-    await page.route(/\/scan\?/, async (route) => {
-      await held;
-      await route.continue();
-    });
-    await open(`${WHOLE_DAY}&filter=n.o:7`.replace('n.o', encodeURIComponent('"n.o"')));
-    const main = page.locator('.main-figure');
-    await expect.poll(() => main.innerText()).toMatch(/^Found\s+2$/);
-    expect(await amount()).toBe('2 found');
-    expect(await page.getByRole('button', { name: 'Search the whole range' }).count()).toBe(0);
-    expect(await page.locator('.search-progress').count()).toBe(0);
-    release();
-    await expect.poll(() => figure(page, 'In this range')).toBe(2);
-    await page.unrouteAll();
-    // And the other way round: the chart is read to its end, while the list still looks.
-    await page.route(/\/events\?.*filter/, () => undefined);
-    await page.route(/\/scan\?/, (route) => route.continue());
-    await page.goto('about:blank');
-    await page.goto(`/apps/${appId}?${WHOLE_DAY}&filter=${encodeURIComponent('"n.o":no-such')}`);
-    await page.getByText('No events meet the filter').waitFor();
-    await page.unrouteAll({ behavior: 'ignoreErrors' });
   });
 
   test('shows the events around one of them, without the filter that it was found by, and marks it', async () => {
@@ -721,44 +652,6 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     await page.unrouteAll();
   });
 
-  test('says of what the peak is, and averages no handful of events', async () => {
-    const peak = page.locator('.peak');
-    const highest = async (width: string): Promise<number | undefined> => {
-      const [row] = await service.sql<{ most: number }[]>`
-        SELECT max(count)::integer AS most
-          FROM (SELECT count(*) FROM events WHERE created_at >= ${`${DAY}T00:00Z`}::timestamptz
-                 GROUP BY date_bin(${width}::interval, created_at, '2026-01-01Z')) AS counts`;
-      return row?.most;
-    };
-    await open(WHOLE_DAY);
-    expect(await peak.locator('dt').innerText()).toBe('Busiest 15 minutes');
-    expect(await figure(page, 'Busiest')).toBe(await highest('15 minutes'));
-    const average = page.locator('.figures-row').getByText(/^Average per/);
-    expect(await average.count()).toBe(1);
-    const size = page.viewportSize() ?? { width: 1280, height: 720 };
-    await page.setViewportSize({ ...size, width: 390 });
-    await open(WHOLE_DAY);
-    expect(await peak.locator('dt').innerText()).toBe('Busiest hour');
-    expect(await figure(page, 'Busiest')).toBe(await highest('1 hour'));
-    await page.setViewportSize(size);
-    await open(`from=${DAY}T02:00:00Z&to=${DAY}T02:30:00Z&tz=UTC`);
-    expect(await figure(page, 'In this range')).toBeLessThan(10);
-    expect(await average.count()).toBe(0);
-  });
-
-  test('counts of the last days as many days as it says', async () => {
-    const asked = page.waitForRequest((request) => request.url().includes('/series?'));
-    await page.goto(`/apps/${appId}?range=7d&tz=UTC`);
-    const query = new URL((await asked).url()).searchParams;
-    const length = Date.parse(query.get('to') ?? '') - Date.parse(query.get('from') ?? '');
-    expect(length / (24 * 60 * MINUTE_MS)).toBe(7);
-  });
-
-  test('says what is wrong with a condition', async () => {
-    await open(`${WHOLE_DAY}&filter=${encodeURIComponent('a..b:1')}`);
-    await page.getByRole('alert').getByText('the name of a field is missing').waitFor();
-  });
-
   test('never shows old numbers under a new label', async () => {
     await open(`${WHOLE_DAY}`);
     await page.route('**/api/**', (route) => route.abort());
@@ -805,13 +698,6 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     await next.click();
     await expect.poll(() => parameter('range')).toEqual(['today']);
     await page.getByRole('button', { name: 'Live', exact: true }).waitFor();
-  });
-
-  test('zooms out of the present without a future', async () => {
-    await open('range=24h&tz=UTC');
-    await page.getByRole('button', { name: 'Zoom out' }).click();
-    await expect.poll(() => parameter('to').length).toBe(1);
-    expect(Date.parse(parameter('to')[0] ?? '')).toBeLessThanOrEqual(Date.now() + MINUTE_MS);
   });
 
   test('opens an event with its exact time, and the ones beside it', async () => {

@@ -65,9 +65,7 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
   }
   const seen = (one = page): Locator => one.getByRole('region', { name: 'Fields of recent events' });
   const counted = (one = page): Locator => one.getByRole('region', { name: 'Counted fields' });
-  const row = (region: Locator, name: string): Locator => region.getByRole('row').filter({ hasText: name });
-  const declared = async (): Promise<readonly Record<string, unknown>[]> =>
-    (await owner.get(`${app.path}/declared-fields`)).data.fields as Record<string, unknown>[]; // As the route declares it.
+  const row = (region: Locator, name: string): Locator => region.getByRole('row').filter({ hasText: name }); // As the route declares it.
 
   test('of recent events are listed with kinds, share, examples and where a kind has changed', async () => {
     await page.goto(`/apps/${app.appId}/fields`);
@@ -95,44 +93,6 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
     expect((await types.locator('a').allInnerTexts()).toSorted()).toEqual(['order', 'visit']);
     await types.filter({ hasText: 'visit' }).getByRole('button', { name: 'Count shared of visit' }).waitFor();
     await shared.getByRole('button', { name: 'Count shared', exact: true }).waitFor();
-  });
-
-  test('are counted by the owner from there, and removed after a question', async () => {
-    await page.goto(`/apps/${app.appId}/fields`);
-    await page.getByRole('button', { name: 'Count "with space" of order' }).click();
-    const dialog = page.getByRole('dialog', { name: 'Add a counted field' });
-    expect(await dialog.getByLabel('Path').inputValue()).toBe('"with space"');
-    await dialog.getByRole('button', { name: 'Count the field' }).click();
-    await dialog.waitFor({ state: 'detached' });
-    expect(await declared()).toMatchObject([{ path: '"with space"', typeName: 'order', kind: 'value' }]);
-    await row(seen(), '"with space"').getByText('counted', { exact: true }).waitFor();
-    // By itself: progress is asked for again.
-    await row(counted(), '"with space"').getByText('the first event').waitFor();
-    await log('order', { 'with space': false });
-    await until(async () => (await declared())[0]?.values === 1, 'the value is counted');
-    await page.reload();
-    await counted().getByText('1 of 32').waitFor();
-    expect(await row(counted(), '"with space"').innerText()).toMatch(/order\s+the first event\s+1\s/);
-
-    await page.getByRole('button', { name: 'Remove "with space"' }).click();
-    const question = page.getByRole('dialog', { name: 'Remove the field' });
-    await question.getByRole('button', { name: 'Cancel' }).click();
-    expect(await declared()).toHaveLength(1);
-    await page.getByRole('button', { name: 'Remove "with space"' }).click();
-    await question.getByRole('button', { name: 'Remove the field' }).click();
-    await counted().getByText('None yet').waitFor();
-    expect(await declared()).toEqual([]);
-    expect(complaints).toEqual([]);
-  });
-
-  test('that are typed wrong are refused with the column, and the dialog stays', async () => {
-    await page.goto(`/apps/${app.appId}/fields`);
-    await page.getByRole('button', { name: 'Add a counted field…' }).click();
-    await page.getByLabel('Path').fill('order..country');
-    await page.getByRole('button', { name: 'Count the field' }).click();
-    await page.getByRole('dialog').getByRole('alert').getByText('column 7').waitFor();
-    expect(await page.getByLabel('Path').inputValue()).toBe('order..country');
-    expect(await declared()).toEqual([]);
   });
 
   test('are seen and not changed by viewers', async () => {
@@ -198,114 +158,6 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
         .first()
         .innerText(),
     ).toContain('country');
-    expect(complaints).toEqual([]);
-  });
-
-  test('break the chart down by their values, in the address, with colors of their own', async () => {
-    // Declared at the beginning: a value has a line of its own once it has got its id.
-    await until(
-      async () => ((await owner.get(`${shop.path}/series?by=country`)).data.lines as unknown[]).length === 2,
-      'the values have ids',
-    );
-    await page.goto(`/apps/${shop.appId}`);
-    await page.getByLabel('Break down by').selectOption('country');
-    const legend = page.locator('.legend .line');
-    const lines = async (): Promise<readonly string[]> =>
-      (await legend.allInnerTexts()).map((text) => text.split(/\s+/).slice(0, 2).join(' '));
-    await expect.poll(lines).toEqual(['DE 8', 'FR 4', 'All other']);
-    expect(new URL(page.url()).searchParams.get('by')).toBe('country');
-    const colors = () =>
-      legend.locator('.swatch').evaluateAll((all) => all.map((swatch) => swatch.className));
-    const before = await colors();
-    expect(new Set(before).size).toBe(3);
-    // An event has the color of the line that counts it.
-    const dots = await page.locator('article').evaluateAll((rows) =>
-      rows.map((row) => {
-        const country = /"country":"(..)"/.exec(row.textContent ?? '')?.[1] ?? 'none';
-        return `${country} ${row.querySelector('.swatch')?.className}`;
-      }),
-    );
-    expect([...new Set(dots)].sort()).toEqual([`DE ${before[0]}`, `FR ${before[1]}`, `none ${before[2]}`]);
-    // A busier one comes first, and nothing changes its color.
-    for (let index = 0; index < 6; index++) await log('order', { country: 'FR' }, shop);
-    await page.reload();
-    await expect.poll(lines).toEqual(['FR 10', 'DE 8', 'All other']);
-    expect(await colors()).toEqual([before[1], before[0], before[2]]);
-    // A click filters by the value: chart, list and address say so.
-    await page.getByRole('button', { name: /^DE/, pressed: false }).click();
-    await expect.poll(() => figure(page, 'In this range')).toBe(8);
-    expect(new URL(page.url()).searchParams.getAll('filter')).toEqual(['country:DE']);
-    await expect.poll(() => page.locator('article').count()).toBe(8);
-    await page.getByRole('button', { name: /^All .*values →$/ }).click();
-    const all = page.getByRole('dialog', { name: 'All values of country' });
-    // A line of head and a line for each value.
-    await expect.poll(() => all.getByRole('row').count()).toBe(3);
-    await all.getByRole('button', { name: 'FR', exact: true }).click();
-    await expect.poll(() => figure(page, 'In this range')).toBe(10);
-    await page.getByRole('button', { name: /^FR/, pressed: true }).click();
-    await expect.poll(lines).toEqual(['FR 10', 'DE 8', 'All other']);
-    // A condition on the same field is counted too.
-    await page.goto(`/apps/${shop.appId}?by=country&filter=country:DE`);
-    await expect.poll(lines).toEqual(['DE 8']);
-    expect(await figure(page, 'In this range')).toBe(8);
-    // With another one rows are read. The visit has no country.
-    await page.goto(`/apps/${shop.appId}?by=country&filter=-country:DE`);
-    await expect.poll(lines).toEqual(['FR 10', 'All other']);
-    // The filter completes values of the events that the view is about.
-    const asked = page.waitForResponse((response) => response.url().includes('/fields/values?'));
-    await page.getByRole('combobox', { name: 'Filter' }).fill('country:');
-    const answer = await asked;
-    expect(new URL(answer.url()).searchParams.getAll('filter')).toEqual(['-country:DE']);
-    expect((await answer.json()).data).toMatchObject({ values: [{ value: 'FR', events: 10 }], exact: true });
-    await page.getByRole('option', { name: 'country: FR' }).waitFor();
-    // A word is looked for among the values that are counted, and how many events have them is said.
-    await page.goto(`/apps/${shop.appId}?by=country`);
-    await page.getByRole('combobox', { name: 'Filter' }).fill('FR');
-    await page.getByRole('option', { name: /^Is\s*country: FR\s*10$/ }).waitFor();
-    await page.keyboard.press('Enter');
-    await expect.poll(() => new URL(page.url()).searchParams.getAll('filter')).toEqual(['country:FR']);
-    expect(complaints).toEqual([]);
-  });
-
-  test('of numbers have statistics, shown as a line with the value of the whole range', async () => {
-    await page.goto(`/apps/${shop.appId}`);
-    await page.getByRole('button', { name: /^What the chart shows/ }).click();
-    await page.getByLabel('Statistic').selectOption({ label: 'Average' });
-    expect(await page.getByLabel('of the field').inputValue()).toBe('total');
-    await page.getByRole('button', { name: 'Show the statistic' }).click();
-    const main = page.locator('.main-figure');
-    // 0 to 11 of the twelve orders.
-    await expect.poll(() => main.innerText()).toMatch(/Average of total\s+5\.5/);
-    expect(new URL(page.url()).searchParams.get('stat')).toBe('avg');
-    await page.goto(`/apps/${shop.appId}?of=total&stat=max&table=1`);
-    await expect.poll(() => main.innerText()).toMatch(/Maximum of total\s+11/);
-    const cells = await page.locator('.chart-table tbody td b').allInnerTexts();
-    expect(cells.filter((text) => text !== '')).toContain('11');
-    await page.goto(`/apps/${shop.appId}?of=total&stat=sum&filter=country:DE`);
-    await expect.poll(() => main.innerText()).toMatch(/Sum of total\s+(?!66)\d/);
-    // A type that is hidden is in none of it, until it is asked for.
-    await log('refund', { total: -1_000 }, shop);
-    await page.goto(`/apps/${shop.appId}?of=total&stat=min`);
-    await expect.poll(() => main.innerText()).toMatch(/Minimum of total\s+−1,000/);
-    const { types } = (await owner.get(`${shop.path}/types`)).data as {
-      types: { typeId: string; name: string }[];
-    };
-    const refund = types.find(({ name }) => name === 'refund')?.typeId;
-    await owner.patch(`${shop.path}/types/${refund}`, { hidden: true });
-    await page.reload();
-    await expect.poll(() => main.innerText()).toMatch(/Minimum of total\s+0/);
-    await page.getByRole('button', { name: 'Show hidden types' }).click();
-    await expect.poll(() => main.innerText()).toMatch(/Minimum of total\s+−1,000/);
-    await page.goto(`/apps/${shop.appId}?of=country&stat=sum`);
-    await page.getByText('country is not shown:').waitFor();
-    await page.goto(`/apps/${shop.appId}/fields`);
-    expect(await row(counted(), 'total').innerText()).toMatch(/numbers\s+all types\s+the first event/);
-    const total = row(seen(), 'total').filter({ hasText: 'order' });
-    await total.getByRole('cell').last().getByText('numbers', { exact: true }).waitFor();
-    expect(await total.getByRole('button').count()).toBe(0);
-    await page.goto(`/apps/${shop.appId}`);
-    await page.getByRole('combobox', { name: 'Filter' }).click();
-    await page.getByRole('option', { name: /total/ }).getByText('numbers counted').waitFor();
     expect(complaints).toEqual([]);
   });
 

@@ -7,7 +7,6 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
 import { freePort } from '../support/cluster.ts';
 import { build } from '../support/command-line.ts';
-import { insertSelected } from '../support/insert-selected.ts';
 import { patient } from '../support/patience.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
@@ -139,32 +138,6 @@ describe.skipIf(withoutBrowser !== '')('the live mode', { timeout: patient(120_0
     await page.getByRole('button', { name: 'Live', exact: true }).waitFor();
   });
 
-  test('new events come on top of the list, once each', async () => {
-    await open('/events');
-    await post(5);
-    await expectSoon(numbers).toEqual(descending(8));
-    await post(1, 'user signed in');
-    await expectSoon(numbers).toEqual(descending(9));
-    expect(await page.locator('article .type').first().textContent()).toMatch(/^user signed in|^typ_/);
-    await expectAccessible();
-    await picture('events-live-light');
-    expect(watched.complaints).toEqual([]);
-  });
-
-  test('a paused list keeps its place and counts; going on brings what was counted', async () => {
-    await open('/events');
-    await pause();
-    await post(12);
-    await page.getByRole('button', { name: '12 new events' }).waitFor();
-    expect(await numbers()).toEqual(descending(3));
-    await expectAccessible();
-    await picture('events-paused-light');
-    await page.getByRole('button', { name: 'Paused · 12 new' }).click();
-    await expectSoon(numbers).toEqual(descending(15));
-    await post(1);
-    await expectSoon(numbers).toEqual(descending(16));
-  });
-
   test('a list that is read keeps its place: scrolled down, or with an event open', async () => {
     await post(60);
     await open('/events', 'range=1h&tz=UTC').catch(() => undefined); // The second page comes when it is scrolled to.
@@ -187,49 +160,6 @@ describe.skipIf(withoutBrowser !== '')('the live mode', { timeout: patient(120_0
     await post(1);
     await page.getByRole('button', { name: '1 new event' }).waitFor();
     expect((await numbers())[0]).toBe(sent - 1);
-  });
-
-  test('only the types that are asked for come, and are counted', async () => {
-    await post(1, 'user signed in');
-    const { data } = await owner.get(`${app.path}/types`);
-    const types = data.types as { typeId: string; name: string }[];
-    const typeId = types.find(({ name }) => name === 'user signed in')?.typeId;
-    await page.goto(`/apps/${app.appId}/events?range=1h&tz=UTC&type=${typeId}`);
-    await expectSoon(numbers).toEqual([4]);
-    await post(3);
-    await post(1, 'user signed in');
-    await expectSoon(numbers).toEqual([8, 4]);
-    await pause();
-    await post(2);
-    await post(2, 'user signed in');
-    await page.getByRole('button', { name: '2 new events' }).waitFor();
-  });
-
-  test('events that are committed late are put where they belong', async () => {
-    await open('/events');
-    const { sql } = service;
-    const [first] = await sql<{ app: number; type: number; at: Date }[]>`
-      SELECT app_id AS app, type_id AS type, min(events.created_at) AS at FROM events JOIN apps ON apps.id = app_id
-       WHERE apps.public_id = ${app.appId} GROUP BY 1, 2`;
-    const row = sql`
-      VALUES (gen_random_uuid(), ${first?.app ?? 0}::integer, ${first?.type ?? 0}::integer,
-              ${(first?.at.getTime() ?? 0) - 20_000}::timestamptz, '{"n":0}'::json)`;
-    await insertSelected(sql, service.database.engine, row);
-    await expectSoon(numbers).toEqual([3, 2, 1, 0]);
-  });
-
-  test('more events than a message holds are all in the chart, and the newest in the list', async () => {
-    await open('/events');
-    const { sql } = service;
-    const rows = sql`
-      SELECT gen_random_uuid(), app_id, id, ${new Date().toISOString()}::timestamptz + n * interval '1 ms', json_build_object('n', n)
-        FROM event_types, generate_series(1, 1000) n
-       WHERE app_id = (SELECT id FROM apps WHERE public_id = ${app.appId})`;
-    await insertSelected(sql, service.database.engine, rows);
-    await expect
-      .poll(async () => (await page.locator('article code').first().textContent()) ?? '')
-      .toContain('1000');
-    await expectSoon(() => figure(page, 'In this range')).toBe(1_003);
   });
 
   test('a lost feed is said, comes back by itself, and nothing is missing then', async () => {
@@ -289,18 +219,6 @@ describe.skipIf(withoutBrowser !== '')('the live mode', { timeout: patient(120_0
     await turn(false);
     await opened;
     await expectSoon(numbers).toEqual(descending(5));
-  });
-
-  test('the end of the session ends it, and asks to sign in', async () => {
-    const elsewhere = await newPerson(service, `${app.appId}@example.com`);
-    const own = await newOwnApp(elsewhere, 'Mine');
-    await service.post({ loggingToken: own.loggingToken, typeId: undefined, typeName: 'one' });
-    const visitor = await visit(browser, service, elsewhere);
-    await visitor.page.goto(`/apps/${own.appId}/events?range=1h&tz=UTC`);
-    await visitor.page.locator('article').first().waitFor();
-    await elsewhere.delete('/api/session');
-    await visitor.page.getByText('Your session has ended').waitFor();
-    await visitor.page.context().close();
   });
 
   test.each([

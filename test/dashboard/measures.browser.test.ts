@@ -135,7 +135,6 @@ describe.skipIf(withoutBrowser !== '')('an app whose fields are counted together
   };
   const headline = async (): Promise<number> =>
     Number(/[\d.,]+/.exec(await page.locator('.main-figure dd').innerText())?.[0]?.replaceAll(',', ''));
-  const hoursBefore = (hours: number): string => new Date(Date.parse(to) - hours * HOUR_MS).toISOString();
   const three = (value: number): number => (value < 100 ? Number(value.toPrecision(3)) : Math.round(value));
 
   test('shows unique values by another field, and of all, which is no sum', async () => {
@@ -181,50 +180,6 @@ describe.skipIf(withoutBrowser !== '')('an app whose fields are counted together
       .toContain(`${three(before.get('DE') ?? 0).toLocaleString('en-GB')} in the previous period, `);
     await open('&of=amount&stat=sum');
     await expect.poll(shown, SOON).toEqual(rounded(await stored(sum, 'types.name')));
-    expect(watched.complaints).toEqual([]);
-  });
-
-  test('draws a sum as bars that add up, accumulated and so far, in bars of the width that is chosen', async () => {
-    const sum = `sum((payload->>'amount')::numeric)`;
-    const byCountry = await stored(sum, `payload->>'country'`);
-    const [all = 0] = (await stored(sum, `''`)).values();
-    const [before = 0] = (await stored(sum, `''`, 'true', [from, middle])).values();
-    const newest = async (): Promise<number[]> =>
-      (await page.locator('.chart-table tbody tr').first().locator('td').allInnerTexts()).map((text) =>
-        Number(text.replaceAll(',', '')),
-      );
-    const mode = (name: string): Promise<void> => page.getByLabel(name, { exact: true }).check();
-    await open('&of=amount&stat=sum&by=country&table=1');
-    const width = page.getByLabel('Width of a bar');
-    expect(await width.locator('option').allInnerTexts()).toEqual([
-      ...['Per 15 minutes (auto)', 'Per 5 minutes', 'Per 15 minutes', 'Per hour'],
-      ...['Per 3 hours', 'Per 6 hours', 'Per 12 hours'],
-    ]);
-    await width.selectOption('1h');
-    await page.locator(`.plot[data-buckets="${HOURS / 2}"]`).waitFor();
-    expect(page.url()).toContain('width=1h');
-    // The greatest sum is first, and each its share of the sum.
-    const greatest = [...byCountry].sort(([, a], [, b]) => b - a);
-    await expect.poll(async () => [...(await shown()).keys()], SOON).toEqual(greatest.map(([name]) => name));
-    const [lastHour = 0] = (await stored(sum, `''`, 'true', [hoursBefore(1), to])).values();
-    await expect.poll(async () => (await newest())[0], SOON).toBe(three(lastHour));
-    await mode('Accumulated');
-    await expect
-      .poll(newest, SOON)
-      .toEqual([three(all), ...greatest.map(([, value]) => three(value)), PER_HOUR]);
-    expect(await headline()).toBe(three(all));
-    await mode('Total so far');
-    await expect.poll(headline, SOON).toBe(three(before + all));
-    expect((await newest())[0]).toBe(three(before + all));
-    const ofAll = await stored(sum, `payload->>'country'`, 'true', [from, to]);
-    expect(await shown()).toEqual(new Map([...ofAll].map(([key, value]) => [key, three(value)])));
-    // An average does not add up.
-    await open('&of=amount&stat=avg&by=country&mode=accumulated');
-    expect(await page.getByText('Total so far', { exact: true }).count()).toBe(0);
-    // More bars than a chart has: the next width, and the page says so.
-    await page.goto(`/apps/${appId}?range=30d&tz=UTC&width=5m`);
-    await page.getByText('Bars per 5 minutes would be more than 1,000').waitFor();
-    expect(await width.inputValue()).toBe('5m');
     expect(watched.complaints).toEqual([]);
   });
 
@@ -335,23 +290,6 @@ describe.skipIf(withoutBrowser !== '')('an app whose fields are counted together
     expect(await table.locator('tbody tr').count()).toBe(PATHS.length);
     await sheet.getByLabel('First field').selectOption('country');
     await sheet.getByText(/Read from [\d,]+ events/).waitFor();
-    expect(watched.complaints).toEqual([]);
-  });
-
-  test('compares two segments with any measure', async () => {
-    await open('&of=user&stat=distinct&filter=plan:pro&compare=segment&filter2=plan:free');
-    const users = await stored(`count(DISTINCT payload->>'user')`, `payload->>'plan'`);
-    await expect.poll(headline, SOON).toBe(users.get('pro'));
-    const change = page.locator('.main-figure small');
-    await expect.poll(() => change.getAttribute('title'), SOON).toBe(`${users.get('free')} before`);
-    const ofOrders = await stored(
-      `count(DISTINCT payload->>'user')`,
-      'types.name',
-      `payload->>'plan' = 'free'`,
-    );
-    expect(
-      await page.locator('.legend .line', { hasText: 'order' }).locator('.change').getAttribute('title'),
-    ).toBe(`${ofOrders.get('order')} in the second filter`);
     expect(watched.complaints).toEqual([]);
   });
 

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { timeTicks } from '../../dashboard/charts/time-axis.ts';
 import { bucketSpan } from '../../dashboard/format.ts';
-import { DAY, HOUR, MINUTE, neighbor, resolveRange } from '../../dashboard/range.ts';
+import { DAY, HOUR, MINUTE, neighbor } from '../../dashboard/range.ts';
 import { fromWall, toWall, toWalls } from '../../dashboard/time-zone.ts';
 
 const BERLIN = 'Europe/Berlin';
@@ -67,41 +67,6 @@ describe('wall clocks', () => {
   });
 });
 
-describe('relative ranges', () => {
-  const now = at('2026-11-02T10:07:30Z');
-
-  test('end with the current minute and are as long as they say', () => {
-    expect(resolveRange({ kind: 'last', amount: 15, unit: 'm' }, now, BERLIN)).toEqual({
-      from: at('2026-11-02T09:53Z'),
-      to: at('2026-11-02T10:08Z'),
-    });
-    expect(resolveRange({ kind: 'last', amount: 24, unit: 'h' }, now, BERLIN).from).toBe(
-      at('2026-11-01T10:08Z'),
-    );
-    expect(resolveRange({ kind: 'all' }, now, BERLIN)).toEqual({ from: null, to: at('2026-11-02T10:08Z') });
-  });
-
-  test('count days by the calendar of the zone', () => {
-    // New York left daylight saving on 1 November: its midnight was at 04:00 UTC, then at 05:00.
-    const from = resolveRange({ kind: 'last', amount: 30, unit: 'd' }, now, NEW_YORK).from;
-    expect(from).toBe(at('2026-10-03T09:08Z'));
-    expect(resolveRange({ kind: 'last', amount: 1, unit: 'y' }, now, BERLIN).from).toBe(
-      at('2025-11-02T10:08Z'),
-    );
-  });
-
-  test('always lie in the past and are as long as they say, but for clocks', () => {
-    fc.assert(
-      fc.property(instant, zone, fc.integer({ min: 1, max: 400 }), (ms, where, amount) => {
-        const { from, to } = resolveRange({ kind: 'last', amount, unit: 'd' }, ms, where);
-        const missing = to - (from ?? 0) - amount * DAY;
-        expect(missing).toBeGreaterThan(-DAY - 2 * HOUR); // One zone's calendar once lacked a day.
-        expect(missing).toBeLessThan(DAY + 2 * HOUR);
-      }),
-    );
-  });
-});
-
 describe('the neighboring period', () => {
   const ALL = { kind: 'all' } as const;
 
@@ -128,12 +93,6 @@ describe('the neighboring period', () => {
       from: at('2026-11-15T23:00Z'),
       to: thisWeek.from,
     });
-  });
-
-  test('of a week with a change of clocks is a week from midnight to midnight', () => {
-    const week = { from: at('2026-10-18T22:00Z'), to: at('2026-10-25T23:00Z') }; // 169 hours in Berlin
-    expect(neighbor(ALL, week, -1, BERLIN)).toMatchObject({ from: at('2026-10-11T22:00Z'), to: week.from });
-    expect(neighbor(ALL, week, 1, BERLIN)).toMatchObject({ from: week.to, to: at('2026-11-01T23:00Z') });
   });
 
   test('of less than a day is as long as it', () => {

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { HISTOGRAM, SHOWN_STATS } from '../../dashboard/measure.ts';
-import { DAY, HOUR, MINUTE, PERIODS, parseRange, type Range, type Unit } from '../../dashboard/range.ts';
+import { PERIODS, type Range, type Unit } from '../../dashboard/range.ts';
 import {
   DETAILS,
   MODES,
@@ -150,34 +150,6 @@ describe('the address', () => {
       parseView('?from=2026-10-24T22:00:00Z&to=2026-10-31T23:00:00Z&tz=Europe/Berlin&back=7d', 'UTC'),
     );
     expect(search).toBe('?from=2026-10-24T22:00:00Z&to=2026-10-31T23:00:00Z&tz=Europe/Berlin&back=7d');
-  });
-});
-
-describe('a range', () => {
-  test.each([
-    ['15m', { kind: 'last', amount: 15, unit: 'm' }],
-    ['2mo', { kind: 'last', amount: 2, unit: 'mo' }],
-    ['all', { kind: 'all' }],
-    [
-      '2026-01-01T00:00:00Z~2026-01-02T00:00:00Z',
-      { kind: 'between', from: 1767225600000, to: 1767312000000 },
-    ],
-  ])('is read from %s', (text, expected) => expect(parseRange(text)).toEqual(expected));
-
-  test.each([
-    '',
-    '0h',
-    '-1d',
-    '5',
-    '1e9y',
-    '999999y',
-    'b~a',
-    '2026-01-02~2026-01-01',
-    '2026-01-01~2026-01-01',
-  ])('is not read from "%s"', (text) => expect(parseRange(text)).toBeNull());
-
-  test('has units that are what they are called', () => {
-    expect([MINUTE, HOUR, DAY]).toEqual([60_000, 3_600_000, 86_400_000]);
   });
 });
 

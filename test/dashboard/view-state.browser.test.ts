@@ -65,11 +65,6 @@ describe.skipIf(withoutBrowser !== '')('a view', () => {
   const parameter = (name: string): string | null => new URL(page.url()).searchParams.get(name);
   const focused = (): Promise<string> =>
     page.evaluate(() => document.activeElement?.closest('label, button')?.textContent?.trim() ?? '');
-  const clickBar = async (): Promise<void> => {
-    const box = await page.locator('.plot .over').boundingBox();
-    if (box === null) throw new Error('The chart is not shown.');
-    await page.mouse.click(box.x + 0.5 * box.width, box.y + 0.5 * box.height);
-  };
 
   test('has its panels within the window', async () => {
     await open();
@@ -106,24 +101,6 @@ describe.skipIf(withoutBrowser !== '')('a view', () => {
     await page.evaluate(() => localStorage.clear());
   });
 
-  test('is gone back through step by step: a bar, the scale, the table', async () => {
-    await open();
-    await clickBar();
-    await expect.poll(() => parameter('at')).not.toBeNull();
-    await page.getByRole('button', { name: /^Chart options/ }).click();
-    await page.getByLabel('Vertical axis').selectOption('log');
-    await expect.poll(() => parameter('scale')).toBe('log');
-    await page.getByRole('button', { name: 'Show as a table' }).click();
-    await page.locator('.chart-table').waitFor();
-    await page.goBack();
-    await page.locator('.chart-table').waitFor({ state: 'detached' });
-    expect(parameter('scale')).toBe('log');
-    await page.goBack();
-    await expect.poll(() => [parameter('scale'), parameter('at') === null]).toEqual([null, false]);
-    await page.goBack();
-    await expect.poll(() => [parameter('at'), parameter('range')]).toEqual([null, '24h']);
-  });
-
   /** What headline and list say. */
   const numbers = async (): Promise<(number | string)[]> => [
     await figure(page, 'In this range'),
@@ -133,22 +110,6 @@ describe.skipIf(withoutBrowser !== '')('a view', () => {
   const typesListed = async (): Promise<string[]> => [
     ...new Set(await page.locator('.event .type').allInnerTexts()),
   ];
-
-  test('is filtered by a line of the legend, chart and list alike, and by all but one', async () => {
-    await open();
-    expect(await numbers()).toEqual([ALL, `${ALL} events`]);
-    await line('order placed').click();
-    await expect.poll(numbers).toEqual([10, '10 events']);
-    await expect.poll(typesListed).toEqual(['order placed']);
-    await line('order placed').click();
-    await expect.poll(numbers).toEqual([ALL, `${ALL} events`]);
-    await line('page viewed').click({ modifiers: ['Alt'] });
-    await expect.poll(numbers).toEqual([ALL - 20, `${ALL - 20} events`]);
-    await page.locator('.chip.not', { hasText: 'page viewed' }).waitFor();
-    await page.getByRole('button', { name: 'Remove the filter page viewed' }).click();
-    await expect.poll(numbers).toEqual([ALL, `${ALL} events`]);
-    expect(watched.complaints).toEqual([]);
-  });
 
   test('loads the names on screen, though there are many types, and leaves one of them out', async () => {
     const many = await newOwnApp(owner, 'Many types');
@@ -247,40 +208,6 @@ describe.skipIf(withoutBrowser !== '')('a view', () => {
     await page.getByText('Lines with a closed eye are not drawn').waitFor();
     await page.getByRole('button', { name: 'Draw page viewed in the chart' }).click();
     await page.locator('.legend .off').waitFor({ state: 'detached' });
-  });
-
-  test('has every type behind the line of the others, in a table to search and sort', async () => {
-    await open();
-    await page.getByRole('button', { name: `All ${RARE + 2} types →` }).waitFor();
-    expect(await page.locator('.legend .line').count()).toBe(13);
-    await line('Other types').click();
-    const all = page.getByRole('dialog', { name: 'All event types' });
-    const rows = all.locator('tbody tr');
-    await expect.poll(() => rows.count()).toBe(RARE + 2);
-    const first = async (): Promise<string[]> => [
-      await rows.first().getByRole('rowheader').innerText(),
-      await rows.first().getByRole('cell').first().innerText(),
-    ];
-    expect(await first()).toEqual(['page viewed', '20']);
-    await all.getByRole('button', { name: 'Name' }).click();
-    await expect.poll(first).toEqual(['order placed', '10']);
-    await all.getByRole('button', { name: 'Change' }).click();
-    await expect
-      .poll(() => all.getByRole('columnheader', { name: 'Change' }).getAttribute('aria-sort'))
-      .toBe('descending');
-    await rows.first().getByRole('cell', { name: 'new' }).waitFor();
-    expect(await rows.locator('.sparkline').count()).toBe(RARE + 2);
-    await all.getByRole('searchbox').fill('rare 5');
-    await expect.poll(() => rows.count()).toBe(1);
-    await all.getByRole('button', { name: /^rare 5/ }).click();
-    await all.waitFor({ state: 'detached' });
-    await expect.poll(numbers).toEqual([1, '1 event']);
-    // And back to all of them.
-    await page.getByRole('button', { name: 'All types →' }).click();
-    await expect.poll(() => rows.count()).toBe(RARE + 2);
-    await page.keyboard.press('Escape');
-    await page.goBack();
-    await expect.poll(numbers).toEqual([ALL, `${ALL} events`]);
   });
 
   test('is linked to as it moves on, or with its dates', async () => {

@@ -5,10 +5,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import pino from 'pino';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { AlertRounds } from '../../src/delivery/alerts/rounds.ts';
-import { openStorage } from '../../src/storage/storage.ts';
 import { build, type Outcome, tidemark } from '../support/command-line.ts';
 import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';
 
@@ -70,61 +67,6 @@ const nextMinute = async (count = 1): Promise<void> => {
     }, 'the round of the minute');
   }
 };
-
-test('what is wrong is refused where it is typed, with what was expected', async () => {
-  const rule = { of: 'count', window: '5m', above: 1 };
-  const cases: [Promise<Outcome>, string][] = [
-    [add('', rule), 'name'],
-    [add('a/b', rule), 'slash'],
-    [add('a', { ...rule, windwo: '5m' }), 'did you mean "window"'],
-    [add('a', '{"of"'), 'JSON'],
-    [add('a', { ...rule, type: 'test typo' }), 'did you mean "test type"'],
-    [add('a', { of: 'p99', field: 'ms', window: '5m', above: 1 }), 'tidemark field add'],
-    [add('a', { absent: true, by: 'host', window: '5m' }), 'tidemark field add'],
-    [add('a', rule, '--webhook', 'whk_nothing'), 'there is no webhook'],
-    [add('a', rule, '--email', 'nobody'), 'not an email address'],
-    [add('a', rule, '--email', 'a@example.com'), 'SMTP_URL'],
-    [add('a', rule, '--alertmanager', 'ftp://x'), 'alertmanager'],
-    [add('a', rule, '--timezone', 'Europe/Berlim'), 'time zone'],
-  ];
-  for (const [outcome, expected] of cases) {
-    const { code, stderr, stdout } = await outcome;
-    expect(code, stderr).toBe(2);
-    expect(stderr).toContain(expected);
-    expect(stdout).toBe('');
-  }
-  for (const name of ['one', 'two']) expect((await add(name, rule)).code).toBe(0);
-  expect((await add('one', rule)).stderr).toContain('already');
-  expect((await add('three', rule)).stderr).toContain('MAX_ALERT_RULES_PER_APP');
-});
-
-test('late events correct a firing, and two processes say nothing twice', async () => {
-  await post('heartbeat', minute() - 60_000);
-  expect((await add('silence', { absent: true, type: 'heartbeat', window: '3m' })).code).toBe(0);
-  const storage = await openStorage(service.sql);
-  const second = new AlertRounds({
-    ...{ sql: service.sql, storage, isLeader: () => true, now: clock.wall },
-    log: pino({ level: 'silent' }),
-  });
-  second.start();
-  await nextMinute(8);
-  const firings = () => service.sql<{ kind: string; to: Date; corrected: boolean }[]>`
-    SELECT kind, window_to AS to, corrected_at IS NOT NULL AS corrected FROM alert_transitions ORDER BY id`;
-  const [first, ...others] = await firings();
-  expect(first?.kind).toBe('firing');
-  expect(others).toEqual([]);
-  // What was sent in time, and came late.
-  await post('heartbeat', (first?.to.getTime() ?? 0) - 30_000);
-  await nextMinute(6);
-  await until(async () => (await firings()).some(({ kind }) => kind === 'corrected'), 'the correction');
-  await nextMinute(2);
-  await second.stop();
-  const all = await firings();
-  expect(all.filter(({ kind }) => kind === 'corrected')).toHaveLength(1);
-  const said = all.filter(({ kind, corrected }) => kind === 'firing' && !corrected);
-  expect(new Set(said.map(({ to }) => to.getTime())).size).toBe(said.length);
-  expect(said.length).toBe(1);
-});
 
 async function freePort(): Promise<number> {
   const server = createServer();

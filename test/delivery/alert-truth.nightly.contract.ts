@@ -3,7 +3,7 @@ import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { AlertTrial } from '../../src/api-types/answers.ts';
 import { declareField } from '../../src/apps/fields.ts';
-import { addAlert, changeAlert, findAlert, requireRule } from '../../src/delivery/alerts/alert-rules.ts';
+import { addAlert, requireRule } from '../../src/delivery/alerts/alert-rules.ts';
 import { AlertRounds, SETTLE_MS } from '../../src/delivery/alerts/rounds.ts';
 import { tryRule } from '../../src/delivery/alerts/trial.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../src/storage/counts/levels.ts';
@@ -177,70 +177,6 @@ function alertTruth(open: OpenFieldDatabase): void {
     }
     await fields.sql`DELETE FROM alert_rules`;
   }, 90_000);
-
-  test('a host that is new is not said to have been absent before', async () => {
-    const begins = now - SETTLE_MS;
-    await add('new', { absent: true, type: 'type1', by: 'host', window: '2m' });
-    await judge(begins + MINUTE_MS);
-    await write([{ at: begins + 90_000, typeId: 1, host: 'new', ms: 1 }]);
-    await judge(begins + 2 * MINUTE_MS);
-    expect((await said('new')).filter((one) => one.includes('"new"'))).toEqual([]);
-    await judge(begins + 3 * MINUTE_MS);
-    await judge(begins + 4 * MINUTE_MS);
-    const end = new Date(begins + 4 * MINUTE_MS).toISOString();
-    expect((await said('new')).filter((one) => one.includes('"new"'))).toEqual([`${end} firing "new"`]);
-    await fields.sql`DELETE FROM alert_rules`;
-  });
-
-  test('late events correct a firing of a ratio with both numbers, once', async () => {
-    const begins = Math.ceil(now / (5 * MINUTE_MS)) * 5 * MINUTE_MS + HOUR_MS;
-    now = begins;
-    await add('late', { ratio: { type: 'type1' }, to: { type: 'type2' }, window: '1m', above: 0.5 });
-    await judge(begins);
-    const event = (typeId: number) => ({ at: begins + 1_000, typeId, host: 'a', ms: 1 });
-    await write([event(1), event(2)]);
-    for (let n = 1; n <= 8; n += 1) await judge(begins + n * MINUTE_MS);
-    // Three more of the whole, ten minutes late: a quarter, not all of them.
-    await write([event(2), event(2), event(2)]);
-    for (let n = 9; n <= 16; n += 1) await judge(begins + n * MINUTE_MS);
-    const rows = await fields.sql<{ kind: string; value: number }[]>`
-      SELECT kind, value FROM alert_transitions JOIN alert_rules ON alert_rules.id = rule_id
-       WHERE name = 'late' ORDER BY alert_transitions.id`;
-    expect(rows.map(({ kind, value }) => [kind, value])).toEqual([
-      ['firing', 1],
-      ['resolved', null],
-      ['corrected', 0.25],
-    ]);
-    await fields.sql`DELETE FROM alert_rules`;
-  });
-
-  test('a rule that says something else judges no minute before, and resolves what fires no more', async () => {
-    const begins = Math.ceil(now / (5 * MINUTE_MS)) * 5 * MINUTE_MS + HOUR_MS;
-    now = begins;
-    const rule = { of: 'count', type: 'type1', window: '2m', above: 0 };
-    await add('changed', rule);
-    await judge(begins);
-    await write([{ at: begins + 1_000, typeId: 1, host: 'a', ms: 1 }]);
-    await judge(begins + MINUTE_MS);
-    const found = await findAlert(fields.sql, 'changed', 1);
-    const text = JSON.stringify({ ...rule, above: 5 });
-    await changeAlert(
-      fields.sql,
-      app,
-      found,
-      {
-        ...{ name: 'changed', rule: text, timezone: 'UTC', webhooks: [], emails: [], alertmanager: null },
-        ...{ most: 100, allowPrivate: true, sendsMail: false },
-      },
-      false,
-    );
-    await fields.sql`UPDATE alert_rules SET changed_at = ${new Date(now)} WHERE name = 'changed'`;
-    for (let n = 2; n <= 14; n += 1) await judge(begins + n * MINUTE_MS);
-    const at = (n: number): string => new Date(begins + n * MINUTE_MS).toISOString();
-    expect(await said('changed')).toEqual([`${at(1)} firing `, `${at(2)} resolved `]);
-    expect((await findAlert(fields.sql, 'changed', 1)).alertId).toBe(found.alertId);
-    await fields.sql`DELETE FROM alert_rules`;
-  });
 
   test.each([
     // 10:00 in Berlin is an hour later in UTC since the change of autumn, and an hour earlier since that of spring.

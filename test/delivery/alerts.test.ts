@@ -172,7 +172,7 @@ test('an alert whose events come later than it is judged says so, with the delay
   >`SELECT id FROM apps WHERE public_id = ${service.app.appId}`;
   const place = { sql: service.sql, events: await eventsOf() };
   const parsed = rules.map(([rule]) => parseRule(JSON.stringify(rule)));
-  const warnings = await latenessWarnings(place, app?.id ?? 0, parsed, Date.now());
+  const warnings = await latenessWarnings(place, app?.id ?? 0, parsed, clock.wall());
   for (const [index, [rule, expected]] of rules.entries())
     expect([rule, warnings[index]]).toEqual([rule, expected && expect.stringContaining(expected)]);
   expect(await add('in time', { ...absent, delay: '2m' })).toMatchObject({ warning: null });
@@ -194,20 +194,20 @@ test('an alert whose events come later than it is judged says so, with the delay
 test('a rule with a delay is judged that much later, so that late events are in time', async () => {
   const late = { absent: true, type: 'heartbeat', window: '2m' };
   // Before the rule is there its windows are not empty either.
-  for (let n = 9; n < 16; n += 1) await post('heartbeat', minute() - n * 60_000);
+  for (let n = 2; n < 7; n += 1) await post('heartbeat', minute() - n * 60_000);
   const { alertId } = await json<{ alertId: string }>(
     ...['alert', 'add', '--app', service.app.appId, '--name', 'late', '--rule', JSON.stringify(late)],
-    ...['--delay', '10m'],
+    ...['--delay', '3m'],
   );
   const judged = async (): Promise<number> => {
     const [row] = await service.sql`SELECT evaluated_at AS at FROM alert_rules WHERE public_id = ${alertId}`;
     return (row?.at as Date | null)?.getTime() ?? 0;
   };
-  // Each event comes nine minutes late.
-  for (let n = 0; n < 13; n += 1) {
-    await post('heartbeat', minute() - 9 * 60_000);
+  // Each event comes two minutes late.
+  for (let n = 0; n < 6; n += 1) {
+    await post('heartbeat', minute() - 2 * 60_000);
     clock.advance(minute() + 66_000 - clock.wall());
-    const due = minute() - 10 * 60_000;
+    const due = minute() - 3 * 60_000;
     await until(async () => (await judged()) === due, 'the round of the minute');
   }
   const list = async (): Promise<unknown> => {
@@ -216,8 +216,8 @@ test('a rule with a delay is judged that much later, so that late events are in 
     return found && shownAlert(found, clock.wall());
   };
   expect(await list()).toMatchObject({
-    rule: { delay: '10m' },
-    text: 'no "heartbeat" in 2m, judged 10m later',
+    rule: { delay: '3m' },
+    text: 'no "heartbeat" in 2m, judged 3m later',
     state: 'ok',
     problem: null,
   });

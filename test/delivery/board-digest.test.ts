@@ -4,7 +4,7 @@ import PostalMime, { type Email } from 'postal-mime';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type DueDigest, dueDigests, nextDigest } from '../../src/delivery/digest/digests.ts';
 import { DigestRounds } from '../../src/delivery/digest/rounds.ts';
-import { readWeek, weekBefore } from '../../src/delivery/digest/weeks.ts';
+import { weekBefore } from '../../src/delivery/digest/weeks.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { build, tidemark } from '../support/command-line.ts';
 import { type Mailbox, openMailbox } from '../support/mailbox.ts';
@@ -352,46 +352,6 @@ describe('the digest of a board', () => {
     expect((await run('remove', ...of)).json).toEqual({ ...set, removed: true });
     expect((await run('remove', ...of)).error).toContain('gets no such digest');
     expect((await run('list')).json).toEqual({ digests: [] });
-  });
-
-  test('has charts and weeks that agree with each other while events are stored', async () => {
-    const name = 'Agreeing';
-    const board = await newBoard(name, {
-      All: 'range=24h',
-      Lands: 'by=country',
-      Part: 'part=filter%3Acountry%3ADE',
-    });
-    const storage = await openStorage(service.sql);
-    const [row] = await service.sql<{ app: number }[]>`SELECT app_id AS app FROM boards WHERE name = ${name}`;
-    const due = {
-      ...{ id: 0, app: row?.app ?? 0, appId: app.appId, appName: '', boardId: board },
-      timezone: ZONE,
-    };
-    const nextAt = new Date(week.until);
-    const sources = { sql: service.sql, storage, now: clock.wall };
-    let isWriting = true;
-    const writer = (async () => {
-      // As many in each of the two weeks, by one request.
-      while (isWriting)
-        await post(
-          [week.from, week.before].map((from) => ({
-            ...{ typeName: 'pair', createdAt: iso(from + HOUR), payload: { country: 'DE' } },
-          })),
-        );
-    })();
-    const seen = new Set<number>();
-    await until(async () => {
-      const read = await readWeek(sources, { ...due, nextAt, email: '', stopToken: '' });
-      const [all, lands] = read?.charts ?? [];
-      expect([lands?.total, lands?.before]).toEqual([all?.total, all?.before]);
-      expect((all?.total ?? 0) - (all?.before ?? 0)).toBe(29 - 56);
-      const line = lands?.lines.find(({ key }) => key === '"DE"');
-      expect(line?.total).toBe(all?.total);
-      seen.add(all?.total ?? 0);
-      return seen.size >= 3;
-    }, 'events were stored between reads');
-    isWriting = false;
-    await writer;
   });
 
   test('is stored once where two processes are at it, and by one read for all who ask for the same', async () => {

@@ -62,29 +62,6 @@ const nextMinute = async (): Promise<void> => {
   }, 'the round of the minute');
 };
 
-test('the answer to a new alert says that its events come later than it is judged', async () => {
-  const late = await newOwnApp(owner, 'Late');
-  for (let n = 0; n < 10; n += 1) {
-    const createdAt = new Date(clock.wall() - 6 * 60_000).toISOString();
-    const sent = await service.request({
-      ...{ method: 'POST', path: '/v1/events' },
-      body: JSON.stringify({ events: [{ typeName: 'tick', createdAt, payload: {} }] }),
-      headers: { authorization: `Bearer ${late.loggingToken}` },
-    });
-    expect(sent.status, sent.body).toBe(200);
-    clock.advance(60_000);
-  }
-  await until(async () => {
-    const [row] = await service.sql`SELECT sum(events)::integer AS events FROM late_events`;
-    return row?.events === 10;
-  }, 'the late events');
-  const rule = '{"absent":true,"type":"tick","window":"5m"}';
-  const made = await owner.post(`${late.path}/alerts`, { name: 'Any', rule });
-  expect([made.status, made.data.warning]).toEqual([201, expect.stringContaining('"delay":"7m"')]);
-  const shown = (await owner.get(`${late.path}/alerts`)).data.alerts as object[];
-  expect(shown).toMatchObject([{ state: 'ok', problem: null, warning: made.data.warning }]);
-});
-
 test('owners and maintainers change webhooks and alerts, viewers see them without a secret', async () => {
   const { receiver, url } = await receive();
   const made = await maintainer.post(`${app.path}/webhooks`, { url });

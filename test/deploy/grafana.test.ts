@@ -56,14 +56,6 @@ test('each query of the dashboard names metrics and labels that the service has'
   });
 });
 
-test('panels have titles of their own and do not overlap', () => {
-  expect(new Set(panels.map(({ title }) => title)).size).toBe(panels.length);
-  const places = dashboard.panels.map(
-    ({ gridPos }: { gridPos: { x: number; y: number } }) => `${gridPos.x} ${gridPos.y}`,
-  );
-  expect(new Set(places).size).toBe(panels.length);
-});
-
 const RULES = join(ROOT, 'deploy/grafana/alerts.yml');
 
 test('the alert rules name metrics and labels that docs/monitoring.md lists', () => {

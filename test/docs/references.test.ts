@@ -4,8 +4,7 @@ import { dirname, join, normalize } from 'node:path';
 import { expect, test } from 'vitest';
 import { OIDC_PROBLEMS } from '../../src/accounts/oidc/sign-in.ts';
 import { SETTINGS } from '../../src/config.ts';
-import { REFUSALS, Rejection } from '../../src/errors.ts';
-import { SERIES } from '../../src/read/series-read.ts';
+import { REFUSALS } from '../../src/errors.ts';
 import { API } from '../../src/service/api-description.ts';
 import { tidemark } from '../support/command-line.ts';
 import { patient } from '../support/patience.ts';
@@ -32,23 +31,6 @@ const FOR_DEVELOPERS = new Set([
   'docs/architecture.md',
   'docs/performance.md',
 ]);
-
-test('a series takes the parameters of each table of questions, and the intervals and statistics that are named', () => {
-  const page = readPage('docs/api.md');
-  const { interval } = Object.fromEntries(
-    [...page.matchAll(/^\| `(interval)` \| `auto` \| (.*?)\. At most/gm)].map(([, name, rule]) => [
-      name,
-      rule,
-    ]),
-  );
-  const widths = [...(interval ?? '').matchAll(/`(\w+)`/g)].map(([, width]) => `interval=${width}`);
-  const questions = [...page.matchAll(/^\| [A-Z][^|]*\| `((?:of|by)=[^`]*)` \|$/gm)].map(
-    ([, asked]) => asked ?? '',
-  );
-  expect([widths.length, questions.length]).toEqual([10, 4]);
-  for (const asked of [...widths, ...questions])
-    expect([asked, SERIES.query.parse(asked) instanceof Rejection]).toEqual([asked, false]);
-});
 
 test.each(PAGES)('the links of %s lead to files and headings that exist', (path) => {
   const broken = links(readPage(path))
@@ -127,42 +109,6 @@ test('what the pages say is not there is not there: docs/claims.md lists the sen
 /** Begins a sentence that denies a part of Tidemark. */
 const ABSENCE =
   /\b(?:Tidemark|It) (?:has|does|takes|scrapes|keeps) (?:no\b|not\b|none\b|nothing\b)|not in this version|cannot be deleted/;
-
-/** Tabs and headings of the dashboard, and what they are about. */
-const NOUNS = [
-  'alert',
-  'annotation',
-  'app',
-  'board',
-  'browser key',
-  'consumer',
-  'event type',
-  'declared field',
-  'member',
-  'producer',
-];
-const MORE_NOUNS = [
-  'resource token',
-  'saved view',
-  'session',
-  'share',
-  'usage',
-  'webhook',
-  'weekly mail',
-  'erasure',
-  'redaction',
-  'group',
-  ...['bin', 'distribution', 'filter', 'invitation', 'recovery code', 'retention', 'role', 'schema'],
-  ...['second factor', 'list of words'],
-];
-
-test('the glossary has the nouns of the dashboard', () => {
-  const terms =
-    readPage('docs/glossary.md')
-      .match(/^\| [^|]+ \|/gm)
-      ?.join('\n') ?? '';
-  expect([...NOUNS, ...MORE_NOUNS].filter((noun) => !new RegExp(`\\b${noun}\\b`).test(terms))).toEqual([]);
-});
 
 test.each(PAGES)('the npm scripts that %s names exist', (path) => {
   const page = readPage(path);
@@ -251,39 +197,6 @@ test('the commands that the pages name exist', async () => {
   }
 });
 
-test('the log lines that docs/scaling.md quotes are in the code', () => {
-  const quoted = codeSpans(readPage('docs/scaling.md')).filter((text) =>
-    /^(?:[A-Z][a-z]+(?: \w+)*|[a-z]+: [\w ]+)$/.test(text),
-  );
-  expect(quoted.length).toBeGreaterThan(2);
-  const code = sourceFiles().join('\n');
-  expect(quoted.filter((text) => !code.includes(text))).toEqual([]);
-});
-
-test('docker compose commands name services of docker-compose.yml', () => {
-  const compose = readFileSync(join(ROOT, 'docker-compose.yml'), 'utf8');
-  const services = [
-    ...compose
-      .slice(compose.indexOf('\nservices:'), compose.indexOf('\nvolumes:'))
-      .matchAll(/^ {2}(\w+):$/gm),
-  ];
-  const known = services.map(([, name]) => name);
-  const lines = PAGES.flatMap((path) => codeBlocks(readPage(path)))
-    .flatMap(({ text }) => text.split('\n'))
-    .filter((line) => line.startsWith('docker compose '));
-  expect(lines.length).toBeGreaterThan(0);
-  for (const line of lines) {
-    const [, , command, ...words] = line
-      .replace(/[#<>].*/, '')
-      .replace(/ --profile \w+/, '')
-      .trim()
-      .split(/\s+/);
-    const named = words.filter((word) => /^\w+$/.test(word));
-    const services = command === 'up' || command === 'logs' ? named : named.slice(0, 1);
-    for (const service of services) expect(known, line).toContain(service);
-  }
-});
-
 /** The routes of a table whose first column has them. */
 /** The routes in the first cells. */
 function routesOf(rows: readonly (readonly string[])[]): string[] {
@@ -312,13 +225,6 @@ test('docs/api.md lists the routes of the service, and the README names them', a
   expect((await service.request({ path: '/v1/there-is-no-such-route' })).status).toBe(404);
 });
 
-test('docs/api.md has a heading for the first route of each row of producers and readers', () => {
-  const page = readPage('docs/api.md');
-  for (const row of tableBelow(page, '# HTTP API').map(([cell = '']) => cell.split(',')))
-    for (const route of routesOf([row]))
-      if (/ \/(public|v1)\//.test(route)) expect(page).toContain(`\n## ${route}\n`);
-});
-
 /** Codes and statuses of what is not of the dashboard alone, as src/errors.ts lists them. */
 function publicErrors(): [code: string, status: number][] {
   const text = readFileSync(join(ROOT, 'src/errors.ts'), 'utf8');
@@ -342,18 +248,3 @@ function sourceFiles(): string[] {
     .filter((name) => name.endsWith('.ts'))
     .map((name) => readFileSync(join(ROOT, 'src', name), 'utf8'));
 }
-
-/** Words with a plainer one: they slip back in with copied sentences. */
-const AVOIDED = [
-  /\bcan not\b/i,
-  /\blook-ups?\b/i,
-  /\bwhoever\b/i,
-  /\blicence\b/i,
-  /\bin vain\b/i,
-  /\banew\b/i,
-];
-
-test.each(PAGES)('%s uses the terms of the project', (path) => {
-  const text = prose(readPage(path));
-  expect(AVOIDED.flatMap((pattern) => pattern.exec(text)?.[0] ?? [])).toEqual([]);
-});

@@ -84,13 +84,3 @@ test('every event reaches a reader once, whichever process took it and whichever
     client.close();
   }
 }, 60_000);
-
-test('a stop ends the feeds, with exit code 0', async () => {
-  const [, second] = workers;
-  if (second === undefined) throw new Error('no workers');
-  const client = await LiveClient.follow(second.port, app.appId, { cookie });
-  const { code } = await second.end('SIGTERM');
-  expect(code).toBe(0);
-  await until(() => client.isOver, 'the feed has ended');
-  expect(client.has('end')).toBe(false);
-});

@@ -5,8 +5,6 @@ import { afterEach, expect, test, vi } from 'vitest';
 import { openEmbedded } from '../../src/embedded/embedded.ts';
 import { connect } from '../../src/storage/database/connect.ts';
 import { freePort } from '../support/cluster.ts';
-import { residentMiB } from '../support/good-traffic.ts';
-import { LongBatch } from '../support/long-batch.ts';
 import { patient } from '../support/patience.ts';
 import { until } from '../support/service.ts';
 import { Installation, type ServerProcess } from './server-process.ts';
@@ -35,43 +33,6 @@ async function storedNow(): Promise<{ stored: number; different: number }> {
     await embedded.close();
   }
 }
-
-test.each([
-  ['uws', 1_000_000],
-  ['node', 150_000],
-] as const)(
-  'over %s, %d lines go through in flat memory, at the pace of the database',
-  async (transport, lines) => {
-    installation = await Installation.make();
-    const server = await installation.start({ LOG_LEVEL: 'fatal', HTTP_TRANSPORT: transport });
-    const app = await installation.makeApp();
-    const line = (n: number): string =>
-      `{"typeName":"long","payload":{"n":${n},"filler":"${'x'.repeat(100)}"}}\n`;
-    const send = async (count: number, onPiece: () => void): Promise<unknown> => {
-      const batch = new LongBatch(server.port, app);
-      for (let from = 0; from < count; from += PIECE_LINES) {
-        await batch.send(piece(from, line));
-        onPiece();
-      }
-      const { status, body } = await batch.end();
-      return { status, ...JSON.parse(body) };
-    };
-    // The heap of a process that has just started grows whatever it does.
-    await send(100_000, () => undefined);
-    let [first, second] = [0, 0];
-    let sent = 0;
-    const answer = await send(lines, () => {
-      sent += PIECE_LINES;
-      const resident = residentMiB(server.pid);
-      if (sent <= lines / 2) first = Math.max(first, resident);
-      else second = Math.max(second, resident);
-    });
-    expect(answer).toEqual({ status: 200, success: true, stored: lines, refused: 0, errors: [] });
-    expect((await storedNow()).stored).toBe(lines + 100_000);
-    // The second half is 10 to 70 MB.
-    expect(second - first).toBeLessThan(20);
-  },
-);
 
 test('a client that goes on where it was told to has each line stored once, through kills of everything', async () => {
   installation = await Installation.make();

@@ -1,6 +1,4 @@
 /** Several real processes, on one port or on several, over one database and one Redis. */
-import { once } from 'node:events';
-import { createServer } from 'node:net';
 import { describe, expect, test, vi } from 'vitest';
 import { readConfig } from '../../src/config.ts';
 import { connectionsOf } from '../../src/service.ts';
@@ -43,24 +41,6 @@ describe('a start with workers that fails prints one line, and its exit code say
     expect(oneLine(await serve({ REDIS_URL: '' }), NEEDS_A_CHANGE)).toMatch(/WORKERS.*REDIS_URL/);
   });
 
-  test('the address of Redis is none, and its password is not shown', async () => {
-    const outcome = await serve({ REDIS_URL: 'http://:hidden-password@localhost' });
-    expect(oneLine(outcome, NEEDS_A_CHANGE)).toContain('REDIS_URL');
-    expect(outcome.stderr).not.toContain('hidden-password');
-  });
-
-  test.skipIf(REDIS_SERVER === undefined)('the port is in use', async () => {
-    const other = createServer().listen(0, '127.0.0.1');
-    await once(other, 'listening');
-    const address = other.address();
-    const port = String(typeof address === 'object' ? address?.port : 0);
-    try {
-      expect(oneLine(await serve({ PORT: port }), MAY_PASS)).toMatch(new RegExp(`${port}.*in use.*PORT`));
-    } finally {
-      other.close();
-    }
-  });
-
   test.runIf(REDIS_SERVER !== undefined && isLong)('other workers have the port', async () => {
     const server = await servers.start({ WORKERS: '2', LOG_LEVEL: 'fatal' });
     expect(oneLine(await serve({ PORT: String(server.port) }), MAY_PASS)).toMatch('in use');
@@ -72,22 +52,6 @@ describe('a start with workers that fails prints one line, and its exit code say
         `WORKERS: 60 processes use up to ${60 * connectionsOf(readConfig({}))} connections.*max_connections`,
       ),
     );
-  });
-
-  test.skipIf(REDIS_SERVER === undefined)('the database has no connections left for them', async () => {
-    const { sql } = servers.database;
-    const role = `few_${process.pid}`;
-    await sql.unsafe(`CREATE ROLE ${role} LOGIN PASSWORD 'few' CONNECTION LIMIT 2`);
-    await sql.unsafe(`GRANT tidemark TO ${role}`);
-    await sql.unsafe(`ALTER ROLE ${role} SET role = tidemark`);
-    const url = new URL(servers.database.url);
-    url.username = role;
-    url.password = 'few';
-    try {
-      expect(oneLine(await serve({ DATABASE_URL: url.href }), MAY_PASS)).toMatch(/too many connections/);
-    } finally {
-      await sql.unsafe(`DROP ROLE ${role}`);
-    }
   });
 });
 

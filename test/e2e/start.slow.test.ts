@@ -86,32 +86,6 @@ describe('a start that fails prints one line, and its exit code says whether a r
     expect(outcome.stderr).not.toContain('hidden-password');
   });
 
-  test('DATABASE_URL has a wrong password', async () => {
-    const url = new URL(database.url);
-    url.password = 'hidden-password';
-    const outcome = await serve({ DATABASE_URL: url.href });
-    expect(oneLine(outcome)).toContain('DATABASE_URL');
-    expect(outcome.stderr).not.toContain('hidden-password');
-  });
-
-  test('the database of DATABASE_URL does not exist', async () => {
-    const url = new URL(database.url);
-    url.pathname = '/nowhere';
-    expect(oneLine(await serve({ DATABASE_URL: url.href }))).toContain('nowhere');
-  });
-
-  test('DATA_DIR is a file', async () => {
-    const path = join(installation.folder, 'file');
-    await writeFile(path, '');
-    expect(oneLine(await serve({ DATA_DIR: path }))).toContain(path);
-  });
-
-  test('DATA_DIR is below a file', async () => {
-    const path = join(installation.folder, 'another-file');
-    await writeFile(path, '');
-    expect(oneLine(await serve({ DATA_DIR: join(path, 'data') }))).toContain(path);
-  });
-
   // Root has rights everywhere, but for the folders of the system itself.
   test.skipIf(process.platform !== 'linux')(
     'DATA_DIR is a folder where nobody may write [needs /proc]',
@@ -325,28 +299,6 @@ describe('on an embedded PostgreSQL', () => {
     oneLine(await tidemarkProcess(['serve'], { ...installation.settings, PORT: port }), MAY_PASS);
     other.close();
     expect(await installation.postmaster()).toBeUndefined();
-  });
-
-  test('the log of every level has no token and no payload in it, also of requests that fail', async () => {
-    const server = await installation.start({ LOG_LEVEL: 'trace' });
-    const { loggingToken } = await installation.makeApp();
-    const post = (fields: object): Promise<{ status: number }> =>
-      request(server.port, {
-        method: 'POST',
-        path: `${CREATE_EVENT}?loggingToken=${loggingToken}`,
-        headers: { Authorization: `Bearer ${loggingToken}`, Cookie: `session=${loggingToken}` },
-        body: JSON.stringify({ loggingToken, typeName: 'x', payload: { mark: 'do-not-log' }, ...fields }),
-      });
-    expect((await post({})).status).toBe(201);
-    expect((await post({ typeName: 5 })).status).toBe(400);
-    expect((await post({ loggingToken: `${loggingToken.slice(0, -1)}!` })).status).toBe(401);
-    expect((await post({ typeId: 'x' })).status).toBe(404);
-    await installation.killPostgres();
-    await post({});
-    const { stderr } = await server.end('SIGTERM');
-    expect(stderr).toMatch(/"level"/);
-    expect(stderr).not.toContain(loggingToken.slice(4, 20));
-    expect(stderr).not.toContain('do-not-log');
   });
 });
 

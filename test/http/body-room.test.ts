@@ -48,35 +48,6 @@ function stalled(room: BodyRoom, count: number, bytes: number, address = 'attack
 
 const cutOf = (bodies: readonly Body[]): number => bodies.filter(({ isCut }) => isCut).length;
 
-describe('the bodies of one address', () => {
-  test('take at most three quarters of the memory, and are cut for one another', () => {
-    const room = new BodyRoom(ROOM);
-    const twelve = stalled(room, 12, MIB);
-    expect(room.bytes).toBe(12 * MIB);
-    const thirteenth = new Body(room, 'attacker');
-    expect(thirteenth.grow(MIB)).toBe(true);
-    expect(cutOf(twelve)).toBe(1);
-    expect(room.bytes).toBe(12 * MIB);
-  });
-
-  test('leave the rest to other addresses, whose bodies are not cut', () => {
-    const room = new BodyRoom(ROOM);
-    stalled(room, 12, MIB);
-    const honest = new Body(room, 'honest');
-    expect(honest.grow(MIB)).toBe(true);
-    for (let round = 0; round < 20; round += 1) new Body(room, 'attacker').grow(MIB);
-    expect(honest.isCut).toBe(false);
-  });
-
-  test('are refused if all others have arrived', () => {
-    const room = new BodyRoom(ROOM);
-    for (const body of stalled(room, 12, MIB)) body.arrive();
-    expect(new Body(room, 'attacker').grow(MIB)).toBe(false);
-    expect(new Body(room, 'honest').grow(MIB)).toBe(true);
-    expect(room.stats).toMatchObject({ cutForRoom: 0, refused: 1 });
-  });
-});
-
 describe('if the memory is full', () => {
   test('small bodies of producers have a reserve', () => {
     const room = new BodyRoom(ROOM);

@@ -67,27 +67,6 @@ test('a body counts towards the common limit from its first chunk until its resp
   expect(limits.bodies.bytes).toBe(0);
 });
 
-test('discarded bytes of a body that is too large do not count', async () => {
-  const { exchange, limits, send } = setUp();
-  const text = exchange.text();
-  send('x'.repeat(99), false);
-  send('x'.repeat(2), false);
-  expect(limits.bodies.bytes).toBe(0);
-  send('x'.repeat(10), true);
-  expect(await text).toMatchObject({ reason: 'payloadTooLarge' });
-  expect(limits.bodies.bytes).toBe(0);
-});
-
-test('the memory of a chunk is not used after its call', async () => {
-  const { exchange, sendBytes } = setUp();
-  const text = exchange.text();
-  const lent = Buffer.from('{"a":');
-  sendBytes(lent, false);
-  lent.fill(0);
-  sendBytes(Buffer.from('1}'), true);
-  expect(await text).toBe('{"a":1}');
-});
-
 test('only the first response is written, and the exchange settles once', () => {
   const { exchange, answers, settledTimes } = setUp();
   exchange.answer({ status: 201, body: '{}' });

@@ -373,13 +373,6 @@ test("process metrics have the names of Prometheus' client libraries", async () 
   );
 });
 
-test('several services in one process count separately', async () => {
-  const [one, other] = [await start({}), await start({})];
-  created(await one.post());
-  expect((await scrape(one)).value('tidemark_events_stored_total')).toBe(1);
-  expect((await scrape(other)).value('tidemark_events_stored_total')).toBe(0);
-});
-
 test('docs/limits.md names a metric that exists for whatever requests share', () => {
   const metricRows = markedTable(readPage('docs/monitoring.md'), 'metrics');
   const listed = new Set(metricRows.map(([name = '']) => /\w+/.exec(name)?.[0]));

@@ -10,7 +10,6 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { describeApi } from '../../src/http/openapi.ts';
 import { EVENTS, SINGLE } from '../../src/read/events-read.ts';
 import { API } from '../../src/service/api-description.ts';
-import { checkAnswer, checkMessage } from '../support/described.ts';
 import { sharedService, type TestService } from '../support/service.ts';
 
 const run = promisify(execFile);
@@ -143,81 +142,5 @@ describe('the linter', () => {
       code: 0,
       output: expect.stringContaining('Your API description is valid'),
     });
-  });
-});
-
-describe('an answer that the description does not have fails the test that receives it', () => {
-  const request = { method: 'GET', path: '/v1/apps' };
-  const headers = { 'x-request-id': 'x', 'content-type': 'application/json' };
-  const app = { appId: 'app_1', name: 'One', createdAt: '2026-01-01T00:00:00.000Z' };
-  const answer = (status: number, body: unknown, more: Record<string, string> = {}): void =>
-    checkAnswer(request, { status, headers: { ...headers, ...more }, body: JSON.stringify(body) });
-  const good = { success: true, data: { apps: [app] } };
-  const error = { success: false, error: 'Access denied', details: 'x', code: 'ACCESS_DENIED' };
-
-  test('and one that it has does not', () => {
-    answer(200, good);
-    answer(
-      401,
-      { ...error, error: 'Invalid resource token', code: 'AUTH_INVALID_TOKEN' },
-      {
-        'www-authenticate': 'Bearer',
-      },
-    );
-  });
-
-  test.each([
-    ['a field more', () => answer(200, { ...good, data: { apps: [{ ...app, id: 1 }] } })],
-    ['a field less', () => answer(200, { ...good, data: {} })],
-    ['another type', () => answer(200, { ...good, data: { apps: [{ ...app, name: 1 }] } })],
-    ['a status that is not there', () => answer(403, error)],
-    ['a code of another status', () => answer(401, error, { 'www-authenticate': 'Bearer' })],
-    [
-      'a header less',
-      () => answer(401, { ...error, error: 'Invalid resource token', code: 'AUTH_INVALID_TOKEN' }),
-    ],
-    ['another media type', () => answer(200, good, { 'content-type': 'text/html' })],
-  ])('%s', (_, check) => {
-    expect(check).toThrow('The description does not have this answer to GET /v1/apps');
-  });
-});
-
-describe('a message of the live feed that the description does not have fails the test that receives it', () => {
-  const event = {
-    id: '01a1f95a-a1cb-76ff-978c-f7bb01499ade',
-    typeId: 'typ_1',
-    createdAt: '2026-01-01T00:00:00.000Z',
-  };
-  const arrived = (item: object) => ({
-    event: 'events',
-    data: JSON.stringify({ events: [item], counts: [], skipped: 0 }),
-    id: 'cursor',
-  });
-
-  test('and one that it has does not', () => {
-    checkMessage(arrived({ ...event, payload: {} }));
-    checkMessage(arrived({ ...event, payloadBytes: 20_000 }));
-    checkMessage({ event: 'end', data: '{"reason":"access"}' });
-  });
-
-  test.each([
-    ['a name that is not there', { event: 'news', data: '{}' }],
-    ['no cursor', { event: 'ready', data: '{}' }],
-    ['a cursor where none is promised', { event: 'stalled', data: '{}', id: 'cursor' }],
-    ['an event without its payload', arrived(event)],
-    ['a field more', arrived({ ...event, payload: {}, typeName: 'a' })],
-    ['another reason', { event: 'end', data: '{"reason":"session"}' }],
-  ])('%s', (_, message) => {
-    expect(() => checkMessage(message)).toThrow('The description does not have this message');
-  });
-});
-
-describe.each([
-  ['a line that is not whole', '{"id":'],
-  ['a field less', '{"id":"01a1f95a-a1cb-76ff-978c-f7bb01499ade"}\n'],
-])('%s', (_, body) => {
-  test('in an export is noticed', () => {
-    const headers = { 'x-request-id': 'x', 'content-type': 'application/x-ndjson' };
-    expect(() => checkAnswer({ path: '/v1/apps/app_1/export' }, { status: 200, headers, body })).toThrow();
   });
 });

@@ -59,16 +59,6 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       expectCommonHeaders(response);
     });
 
-    test('is answered with 404 to a large body, on a connection that stays usable', async () => {
-      const connection = await HttpConnection.open(service.port);
-      const body = Buffer.alloc(4 * 1_048_576);
-      await connection.send({ method: 'POST', path: '/nope', body });
-      notFound(await connection.response());
-      await connection.send({ method: 'POST', path: CREATE_EVENT, body: service.body('{}') });
-      created(await connection.response());
-      connection.destroy();
-    });
-
     test('is answered with a page to a browser, and in JSON to everybody below the paths of programs', async () => {
       const headers = { Accept: 'text/html,application/xhtml+xml,*/*;q=0.8' };
       for (const method of ['GET', 'HEAD']) {

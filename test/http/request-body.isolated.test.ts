@@ -1,7 +1,6 @@
 /** Bodies whose pieces come in turns: each is its own, though their memory is used again and again. */
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
-import { BufferPool } from '../../src/base/buffer-pool.ts';
 import { BodyRoom } from '../../src/http/body-room.ts';
 import { type ReceivedBody, RequestBody } from '../../src/http/request-body.ts';
 import { runs } from '../support/fuzz.ts';
@@ -94,18 +93,6 @@ describe('bodies in pieces', () => {
       runs(200),
     );
   });
-
-  test('take memory that others have given back', () => {
-    const room = new BodyRoom(16 * MAX_BYTES);
-    for (let count = 0; count < 3; count += 1) {
-      const sender = new Sender(room, 'a'.repeat(30_000));
-      sender.send(20_000);
-      expect(room.buffers.idleBytes).toBe(0);
-      sender.send(20_000);
-      sender.body.release();
-      expect(room.buffers.idleBytes).toBe(32_768);
-    }
-  });
 });
 
 describe('a body for which there is no room', () => {
@@ -173,24 +160,5 @@ describe('a body for which there is no room', () => {
     await vi.advanceTimersByTimeAsync(500);
     expect(pauses).toEqual(['paused']);
     expect(results).toMatchObject([{ details: 'The client closed the connection.' }]);
-  });
-});
-
-describe('the pool of buffers', () => {
-  test('gives large enough ones, and the same again', () => {
-    const pool = new BufferPool();
-    const sizes = [1, 256, 257, 1_000, 65_536, 65_537];
-    const taken = sizes.map((bytes) => pool.take(bytes));
-    expect(taken.map(({ length }) => length)).toEqual([256, 256, 512, 1_024, 65_536, 131_072]);
-    for (const buffer of taken) pool.giveBack(buffer);
-    expect(sizes.toReversed().every((bytes) => taken.includes(pool.take(bytes)))).toBe(true);
-    expect(pool.idleBytes).toBe(0);
-  });
-
-  test('keeps no more than eight megabytes', () => {
-    const pool = new BufferPool();
-    const taken = Array.from({ length: 12 }, () => pool.take(1_048_576));
-    for (const buffer of taken) pool.giveBack(buffer);
-    expect(pool.idleBytes).toBe(8 * 1_048_576);
   });
 });

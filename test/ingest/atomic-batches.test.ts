@@ -4,10 +4,8 @@ import { compareDay } from '../../src/storage/counts/differences.ts';
 import { refused } from '../http/answers.ts';
 import { answered, type BatchAnswer, EVENTS, storedIds } from '../support/batch.ts';
 import { availableEngines } from '../support/database.ts';
-import { first } from '../support/fuzz.ts';
 import type { HttpResponse } from '../support/http-client.ts';
 import { Opened } from '../support/proxied-service.ts';
-import { type Fate, isBatch } from '../support/proxy.ts';
 import { startTestService, TestClock, type TestService } from '../support/service.ts';
 
 const DAY_MS = 86_400_000;
@@ -127,17 +125,6 @@ describe.each(availableEngines())('on %s an atomic batch', (engine) => {
     expect([again.body, again.headers['idempotent-replayed']]).toEqual([first.body, 'true']);
     expect(await added()).toEqual(results.map(({ eventId }) => eventId).sort());
   });
-
-  test.each(first<Fate>(['lose-answer', 'lose-request', 'cut-request']))(
-    'whose connection breaks (%s) is stored once',
-    async (fate) => {
-      const proxied = await opened.proxied({ engine, clock: new TestClock(NOW) });
-      const met = proxied.proxy.next(isBatch, fate);
-      const { results } = answered(await post(proxied.service, [good, past, good]));
-      expect(met()).toBe(1);
-      expect((await storedIds(proxied.service)).sort()).toEqual(results.map(({ eventId }) => eventId).sort());
-    },
-  );
 
   test('with a day that is locked is refused with 503, and nothing is stored', async () => {
     answered(await post(service, [past]));

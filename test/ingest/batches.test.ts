@@ -6,8 +6,8 @@ import { readEventPage } from '../../src/storage/read/event-page.ts';
 import { refused } from '../http/answers.ts';
 import { answered, type BatchResult, postBatch, storedIds } from '../support/batch.ts';
 import { availableEngines, type TestEngine } from '../support/database.ts';
-import { first, sized } from '../support/fuzz.ts';
-import { type Fate, FaultyProxy, isBatch, isCopy } from '../support/proxy.ts';
+import { sized } from '../support/fuzz.ts';
+import { FaultyProxy, isCopy } from '../support/proxy.ts';
 import {
   RunningClock,
   sharedService,
@@ -240,18 +240,6 @@ describe.each(availableEngines())('on %s a batch', (engine) => {
       expect(await storedIds(own)).toEqual(results.flatMap(({ eventId }) => eventId ?? []));
     });
   });
-
-  test.each(first<Fate>(['lose-answer', 'lose-request']))(
-    'whose connection breaks in the middle of a commit (%s) is stored once',
-    async (fate) => {
-      const { service: own, proxy } = await proxied({ engine });
-      const met = proxy.next(isBatch, fate);
-      const events = Array.from({ length: 100 }, (_, n) => ({ typeId: own.type.typeId, payload: { n } }));
-      const { results } = answered(await postBatch(own, events));
-      expect(met()).toBe(1);
-      expect(await storedIds(own)).toEqual(results.map(({ eventId }) => eventId));
-    },
-  );
 });
 
 test('events that retention has removed, or is to remove, are refused one by one', async () => {
@@ -391,18 +379,4 @@ describe('while the database is away', () => {
     await proxy.comeBack();
     expect(await storedIds(service)).toHaveLength(60 + 41 + 1);
   });
-});
-
-test('a stop answers the batch that waits for its commit', async () => {
-  const { service, proxy } = await proxied();
-  const met = proxy.next(isCopy, 'hold-answer');
-  const batch = postBatch(
-    service,
-    Array.from({ length: 6_000 }, () => ({ typeId: service.type.typeId, payload: {} })),
-  );
-  await until(() => met() === 1, 'the batch is on its way');
-  const stopped = service.stop();
-  proxy.release();
-  expect(answered(await batch).stored).toBe(6_000);
-  await stopped;
 });

@@ -1,12 +1,11 @@
 /** What a hostile schema costs others: its checks take as long as they may, one after the other. */
 import { afterAll, afterEach, beforeEach, expect, test } from 'vitest';
-import { type SchemaMode, setTypeSchema, showTypeSchema } from '../../src/apps/type-schemas.ts';
+import { type SchemaMode, showTypeSchema } from '../../src/apps/type-schemas.ts';
 import { SchemaProver } from '../../src/schema/schema-text.ts';
 import { created } from '../http/answers.ts';
 import { answered, postBatch } from '../support/batch.ts';
-import { newOwnApp, newPerson } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
-import { attachSchema, expectViolation, ORDER, schemaChecks } from '../support/type-schemas.ts';
+import { attachSchema, expectViolation, schemaChecks } from '../support/type-schemas.ts';
 
 let service: TestService;
 const prover = new SchemaProver();
@@ -63,51 +62,6 @@ test('a hostile schema delays nobody without a schema, is suspended, and costs n
   );
 });
 
-test("a hostile schema does not take other apps' turns", async () => {
-  await attach(UNIQUE, 'refuse');
-  const other = await service.newApp();
-  const { typeId } = await service.newType(other, 'order');
-  await setTypeSchema(service.sql, prover, { appId: other.appId, typeId, schema: ORDER, mode: 'refuse' });
-  const attack = Promise.all(Array.from({ length: 8 }, () => service.post({ payload: slow })));
-  const fields = { loggingToken: other.loggingToken, typeId };
-  let isOver = false;
-  void attack.then(() => {
-    isOver = true;
-  });
-  let during = 0;
-  while (!isOver) {
-    const response = await service.post({ ...fields, payload: { total: 'x' } });
-    expect(response.status).toBe(400);
-    during += 1;
-  }
-  // Each waits for one slow check at most.
-  expect(during).toBeGreaterThanOrEqual(3);
-  for (const response of await attack) created(response);
-  expectViolation(await service.post({ ...fields, payload: { total: 'x' } }), '/total: must be number');
-  created(await service.post({ ...fields, payload: { total: 1 } }));
-});
-
-test('one account with twenty hostile apps delays another account by one check', async () => {
-  const hostile = await newOwner('hostile@example.com', 20, UNIQUE, 'warn');
-  const innocent = await newOwner('innocent@example.com', 1, ORDER, 'refuse');
-  const post = (of: { readonly loggingToken: string; readonly typeId: string }, payload: object) =>
-    service.post({ loggingToken: of.loggingToken, typeId: of.typeId, payload });
-  // Both are known, and so are their schemas.
-  for (const type of [...hostile, ...innocent]) created(await post(type, { total: 1 }));
-  const unchecked = async (): Promise<number> => (await schemaChecks(service)).unchecked ?? 0;
-  const [type] = innocent;
-  if (type === undefined) throw new Error('The innocent account has no type.');
-  // The first one that is ended shows whose checks are slow.
-  for (const one of hostile) created(await post(one, slowEnough));
-  await until(async () => (await unchecked()) >= 1, 'a hostile check was ended');
-  for (let round = 0; round < 2; round++) {
-    for (const one of hostile) created(await post(one, slowEnough));
-    const before = await unchecked();
-    expectViolation(await post(type, { total: 'x' }), '/total: must be number');
-    expect((await unchecked()) - before).toBeLessThanOrEqual(2);
-  }
-});
-
 test('what waits for a schema that is suspended is not checked any more', async () => {
   await attach(UNIQUE, 'warn');
   const before = (await schemaChecks(service)).unchecked ?? 0;
@@ -125,16 +79,3 @@ test('what waits for a schema that is suspended is not checked any more', async 
   expect(threadsEnded).toBeGreaterThan(0);
   expect(threadsEnded).toBeLessThanOrEqual(6);
 });
-
-/** Apps of a new account, each with a type that has the schema. */
-async function newOwner(email: string, count: number, schema: object, mode: SchemaMode) {
-  const types: { readonly loggingToken: string; readonly typeId: string }[] = [];
-  const owner = await newPerson(service, email);
-  for (let n = 0; n < count; n++) {
-    const { appId, loggingToken } = await newOwnApp(owner);
-    const { typeId } = await service.newType({ appId, loggingToken }, 'order');
-    await setTypeSchema(service.sql, prover, { appId, typeId, schema, mode });
-    types.push({ loggingToken, typeId });
-  }
-  return types;
-}

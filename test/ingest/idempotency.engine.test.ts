@@ -171,17 +171,6 @@ describe.each(availableEngines())('on %s', (engine) => {
     await Promise.all(open.splice(0).map((one) => one.stop()));
   });
 
-  test('hundreds of keyed events at once are each stored once, and again when they are repeated', async () => {
-    const send = (): Promise<HttpResponse[]> =>
-      Promise.all(
-        Array.from({ length: sized(150, 1_000) }, (_, n) => post(service, `key-${n}`, `{"n":${n}}`)),
-      );
-    const first = await send();
-    const second = await send();
-    expect(second.map(({ body }) => body)).toEqual(first.map(({ body }) => body));
-    expect(await storedIds(service)).toEqual(first.map((answer) => created(answer).eventId).sort());
-  });
-
   test('a batch is repeated with its refusals and all', async () => {
     const batch = [
       { typeName: 'a', payload: {} },

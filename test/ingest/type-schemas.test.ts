@@ -2,13 +2,9 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { pino } from 'pino';
 import { afterAll, beforeEach, describe, expect, test } from 'vitest';
-import { AppAccounts } from '../../src/apps/app-accounts.ts';
 import { type SchemaMode, setTypeSchema, showTypeSchema } from '../../src/apps/type-schemas.ts';
-import { PayloadChecks } from '../../src/ingest/payload-checks.ts';
 import { SchemaProver } from '../../src/schema/schema-text.ts';
-import type { Sql } from '../../src/storage/database/connect.ts';
 import { created, invalidBody } from '../http/answers.ts';
 import { answered, postBatch, storedIds } from '../support/batch.ts';
 import { tidemark } from '../support/command-line.ts';
@@ -235,61 +231,4 @@ test('the same text does not lift a suspension at once, another text does', asyn
   await set(ORDER, 'warn');
   await service.sql`UPDATE type_schemas SET suspended_at = now() - interval '11 minutes', suspended_reason = 'too slow'`;
   expect(await set(ORDER, 'warn')).toMatchObject({ suspendedAt: null, suspendedReason: null });
-});
-
-test('schemas that are not in memory are looked up together, one statement at a time', async () => {
-  const { sql } = service;
-  const types = await sql<{ id: number; appId: number; publicId: string; digest: string }[]>`
-    WITH made AS (
-      INSERT INTO event_types (app_id, public_id, name)
-      SELECT app_id, 'cold-' || app_id || '-' || n, 'cold ' || n
-        FROM (SELECT app_id FROM event_types WHERE public_id = ${service.type.typeId}) AS one
-       CROSS JOIN generate_series(1, 200) AS n
-      RETURNING id, app_id, public_id
-    ), set AS (
-      INSERT INTO type_schemas (type_id, mode, schema, digest)
-      SELECT id, 'refuse', '{"type":"object","required":["n' || id || '"]}', 'digest-' || id FROM made RETURNING type_id, digest
-    )
-    SELECT id, app_id AS "appId", public_id AS "publicId", digest FROM made JOIN set ON type_id = id`;
-  const work = { statements: 0, atOnce: 0, most: 0 };
-  const counted = new Proxy(sql, {
-    apply(target, self, [strings, ...values]: [TemplateStringsArray, ...never[]]) {
-      const statement = Reflect.apply(target, self, [strings, ...values]);
-      if (!strings.join('').includes('SELECT')) return statement;
-      work.statements += 1;
-      work.atOnce += 1;
-      work.most = Math.max(work.most, work.atOnce);
-      return Promise.resolve(statement).finally(() => {
-        work.atOnce -= 1;
-      });
-    },
-  }) as Sql;
-  const checks = new PayloadChecks({
-    ...{ accounts: new AppAccounts(), sql: counted, cacheMs: 60_000, now: Date.now },
-    ...{ maxEvents: 1_000, maxBytes: 1_000_000, log: pino({ enabled: false }) },
-  });
-  try {
-    const refusals = await checks.refusalsOf(
-      types[0]?.appId ?? 0,
-      types.map(({ id, publicId, digest }) => ({
-        type: {
-          ...{
-            id,
-            publicId,
-            publicIdJson: JSON.stringify(publicId),
-            schema: { digest, mode: 'refuse' },
-            redaction: null,
-          },
-          source: { appId: '', typeId: publicId, typeName: publicId },
-        },
-        payload: id % 2 === 0 ? '{}' : `{"n${id}":1}`,
-      })),
-    );
-    expect(refusals.map((refusal) => refusal !== null)).toEqual(types.map(({ id }) => id % 2 === 0));
-    expect(work.most).toBe(1);
-    // Four of 50 texts; a statement that is sent early takes only what has arrived by then.
-    expect(work.statements).toBeLessThanOrEqual(10);
-  } finally {
-    await checks.close();
-  }
 });

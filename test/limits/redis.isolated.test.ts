@@ -174,19 +174,6 @@ describe.skipIf(REDIS_SERVER === undefined)('on a real Redis,', () => {
     expect(new Set(remaining).size).toBe(1_000);
   });
 
-  test('what waits in one turn of the event loop is one command, whatever its keys and limiters', async () => {
-    const limits = await connect();
-    const [writes, reads] = [newName(), newName()].map((name) => limits.limiter({ name, limit: 100 }));
-    const calls = async (): Promise<number> =>
-      Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.cli('info', 'commandstats'))?.[1] ?? 0);
-    const before = await calls();
-    await Promise.all([
-      ...Array.from({ length: 50 }, (_, index) => writes?.take(index % 7)),
-      ...Array.from({ length: 50 }, (_, index) => reads?.take(index % 5)),
-    ]);
-    expect((await calls()) - before).toBe(1);
-  });
-
   test('more keys than one call may have are asked for in several, and each gets its own answer', async () => {
     const limits = await connect();
     const limiter = limits.limiter({ name: newName(), limit: 2 });
@@ -480,25 +467,5 @@ describe.skipIf(REDIS_SERVER === undefined)('on a real Redis,', () => {
       expect(await acceptedOf(limiters, 50)).toBe(100);
       for (const { stats } of all) expect(stats.ownDecisions).toBe(0);
     });
-
-    let clock = { ms: 0 };
-    let limits: SharedLimits | null = null;
-    afterEach(() => {
-      if (limits !== null) expect(limits.stats).toEqual({ shared: true, fallbacks: 0, ownDecisions: 0 });
-      limits = null;
-    });
-    limiterContract(
-      'the sliding log in a Redis Cluster',
-      async (limit) => {
-        clock = { ms: 0 };
-        limits ??= await connect({
-          url: cluster.urls.join(','),
-          now: () => clock.ms,
-          redisTime: () => Math.floor(clock.ms * 1_000),
-        });
-        return { limiter: limits.limiter({ name: newName(), limit }), clock };
-      },
-      { runs: 5 },
-    );
   });
 });

@@ -6,7 +6,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import fc from 'fast-check';
-import { RE2JS } from 're2js';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { atOnce, inSlices, TimeSlice } from '../../src/base/time-slice.ts';
@@ -17,7 +16,6 @@ import {
   parseSelectors,
   Unsupported,
 } from '../../src/read/promql/parse.ts';
-import { instantsOf } from '../../src/read/promql/read-series.ts';
 import { freePort } from '../support/cluster.ts';
 import { availableEngines } from '../support/database.ts';
 import { seededRandom } from '../support/field-oracle.ts';
@@ -214,39 +212,6 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect(info.data.result.map(({ metric }) => metric)).toEqual([
       { __name__: 'tidemark_app_info', app: idOf(1), name: 'Second' },
     ]);
-  });
-
-  test('lists series, labels and their values, as data sources ask', async () => {
-    const data = async (path: string, query = {}): Promise<unknown> => (await get(path, query)).data;
-    expect(await data('labels')).toEqual(['__name__', 'app', 'name', 'type']);
-    expect(await data('labels', { 'match[]': 'tidemark_events_total' })).toEqual(['__name__', 'app', 'type']);
-    expect(await data('label/__name__/values')).toEqual(['tidemark_app_info', 'tidemark_events_total']);
-    expect(await data('label/app/values')).toEqual([idOf(0), idOf(1)].sort());
-    expect(await data('label/type/values')).toEqual(TYPES.toSorted());
-    expect(await data('label/type/values', { 'match[]': '{type=~"order.*"}', limit: 1 })).toEqual([
-      'order paid',
-    ]);
-    expect(await data('label/job/values')).toEqual([]);
-    expect(await data('series', { 'match[]': `{app="${idOf(1)}",type=~"page\\\\|viewed|x"}` })).toEqual([
-      { __name__: 'tidemark_events_total', app: idOf(1), type: 'page|viewed' },
-    ]);
-    expect(await data('metadata', { metric: 'tidemark_events_total' })).toEqual({
-      tidemark_events_total: [{ type: 'counter', help: expect.any(String), unit: '' }],
-    });
-    expect(await data('status/buildinfo')).toMatchObject({ version: expect.stringMatching(/^2\./) });
-  });
-
-  test('takes forms, and the token as a password', async () => {
-    const { status, body } = await service.request({
-      method: 'POST',
-      path: '/api/v1/query',
-      headers: {
-        'Content-Type': 'application/x-www-form-urlencoded',
-        Authorization: `Basic ${Buffer.from(`grafana:${token}`).toString('base64')}`,
-      },
-      body: new URLSearchParams({ query: 'sum(tidemark_events_total) / 2' }).toString(),
-    });
-    expect([status, (JSON.parse(body) as Answered).data.result[0]?.value?.[1]]).toEqual([200, '1500']);
   });
 
   /** What its data source sends: pkg/promlib and packages/grafana-prometheus of github.com/grafana/grafana. */
@@ -686,52 +651,6 @@ describe('any expression', () => {
     expect(computed).toBeGreaterThan(20);
   });
 
-  test('the estimate of a program is near its size', () => {
-    const part = fc.constantFrom(
-      ...[
-        'a',
-        '.',
-        '\\d',
-        '\\pL',
-        '\\p{Greek}',
-        '[)(]',
-        '[^]a]',
-        '[[:alpha:](]',
-        '\\Q({9}\\E',
-        '\\{',
-        '|',
-        '{',
-        'é',
-      ],
-    );
-    const { pattern } = fc.letrec<{ pattern: string }>((tie) => ({
-      pattern: fc.oneof(
-        { depthSize: 'small', withCrossShrink: true },
-        part,
-        fc.array(tie('pattern'), { maxLength: 4 }).map((parts) => parts.join('')),
-        fc
-          .tuple(tie('pattern'), fc.constantFrom('*', '+', '?', '{3}', '{2,5}', '{4,}'))
-          .map(([of, times]) => `(${of})${times}`),
-        fc.tuple(part, fc.constantFrom('{3}', '{0,7}')).map((parts) => parts.join('')),
-      ),
-    }));
-    let made = 0;
-    fc.assert(
-      fc.property(pattern, (text) => {
-        let size: number;
-        try {
-          size = RE2JS.compile(text, RE2JS.DOTALL).programSize();
-        } catch {
-          return;
-        }
-        made += 1;
-        expect(size, text).toBeLessThanOrEqual(3 * estimatedInstructions(text) + 4);
-      }),
-      runs(1_000),
-    );
-    expect(made).toBeGreaterThan(100);
-  });
-
   test('is computed in slices, and lets others have the event loop in between', async () => {
     const values = Array.from({ length: 500 }, (_, n) => n);
     const series = Array.from({ length: 1_000 }, (_, n) => ({ labels: { type: String(n) }, values }));
@@ -798,29 +717,4 @@ describe('any expression', () => {
       true,
     ]);
   });
-});
-
-test('the instants of a query are collected in slices, whatever its steps and offsets are', () => {
-  const random = seededRandom(11);
-  for (let round = 0; round < 5; round += 1) {
-    const step = 1 + random(90_000);
-    const times = Array.from({ length: 300 }, (_, n) => n * step);
-    const shifts = new Set(Array.from({ length: 30 }, () => random(100) * 60_000));
-    const minuteOf = (at: number): number => Math.floor(at / 60_000) * 60_000;
-    const latest = minuteOf(times[250] ?? 0);
-    const instantOf = (at: number): number => Math.max(0, Math.min(minuteOf(at), latest));
-    const work = instantsOf(times, latest, shifts);
-    let pauses = 0;
-    let next = work.next();
-    for (; next.done !== true; next = work.next()) pauses += 1;
-    const { sorted, places } = next.value;
-    const expected = new Set([...shifts].flatMap((shift) => times.map((time) => instantOf(time - shift))));
-    expect(sorted).toEqual([...expected].sort((a, b) => a - b));
-    for (const shift of shifts)
-      expect([...(places.get(shift) ?? [])].map((place) => sorted[place])).toEqual(
-        times.map((time) => instantOf(time - shift)),
-      );
-    // Each step is looked at once for each list, and what was found before as well.
-    expect(pauses).toBeGreaterThanOrEqual(2 * shifts.size);
-  }
 });

@@ -5,7 +5,6 @@ import { COMMAND_LINE } from '../../src/accounts/log/audit.ts';
 import { createApp, deleteApp } from '../../src/apps/apps.ts';
 import { createEventIds } from '../../src/ingest/event-id.ts';
 import { connect, type Sql } from '../../src/storage/database/connect.ts';
-import { openCopyClient } from '../../src/storage/database/copy-client.ts';
 import {
   type EventList,
   type EventReader,
@@ -18,13 +17,7 @@ import {
   type Storage,
   type StorageSettings,
 } from '../../src/storage/storage.ts';
-import {
-  availableEngines,
-  everyEngine,
-  type TestDatabase,
-  type TestEngine,
-  testDatabase,
-} from '../support/database.ts';
+import { availableEngines, type TestDatabase, type TestEngine, testDatabase } from '../support/database.ts';
 import { removedByTransaction } from '../support/held-snapshot.ts';
 import { testSecret, until } from '../support/service.ts';
 import { type EventRow, storeRows } from '../support/stored-events.ts';
@@ -508,52 +501,6 @@ function storageContract(engine: TestEngine): void {
         expect(await empty.sql`SELECT FROM pg_extension WHERE extname = 'timescaledb'`).toHaveLength(0);
       } finally {
         await empty.drop();
-      }
-    });
-
-    test.each(everyEngine())('an export restored on %s reads the same', async (targetEngine) => {
-      const target = await testDatabase(targetEngine, { empty: true });
-      const source = await openCopyClient(world.database.address, 'test export');
-      const client = await openCopyClient(target.address, 'test restore');
-      try {
-        const storage = await openStorage(target.sql);
-        const exported = await world.storage.beginExport(source, world.database.sql.pool.database);
-        const before = world.of(1);
-        // Committed after the snapshot: it is not in the export.
-        await world.store([{ at: START + 77, typeId: 1 }]);
-        const restore = await storage.beginRestore({ client, sql: target.sql, schema: exported.schema });
-        expect([restore.hasTable('apps'), restore.hasTable('events'), restore.hasTable('none')]).toEqual([
-          true,
-          false,
-          false,
-        ]);
-        let rows = 0;
-        for (const section of exported.sections) {
-          const copied = section.rows();
-          const added = await restore.add(section.section, copied);
-          expect(added).toBe(copied.rowCount);
-          if (section.section.section === 'events') rows += added;
-        }
-        await exported.end();
-        expect(rows).toBe(before.length + world.of(2).length);
-        const reader = storage.reader(target.sql);
-        expect((await target.sql`SELECT FROM apps`).length).toBe(0);
-        await restore.commit(exported.sequences);
-        const restored = await reader.page({
-          scope: scopeOf(1),
-          offset: 0,
-          limit: 1_000,
-          order: 'asc',
-          maxBytes: PLENTY,
-        });
-        expect(restored).toEqual({ total: before.length, events: before.map(shown), hasMore: false });
-        await expect(
-          storage.beginRestore({ client, sql: target.sql, schema: exported.schema }),
-        ).rejects.toThrow('the database is in use');
-      } finally {
-        await source.end();
-        await client.end();
-        await target.drop();
       }
     });
 

@@ -216,21 +216,3 @@ export class KeyedLedger {
     };
   }
 }
-
-/** The numbers in the payloads of all events of an app, as readers get them page by page. */
-export async function readNumbers(port: number, appId: string, resourceToken: string): Promise<number[]> {
-  const found: number[] = [];
-  for (let cursor = '', hasMore = true; hasMore; ) {
-    const path = `/v1/apps/${appId}/events?limit=1000${cursor === '' ? '' : `&cursor=${cursor}`}`;
-    const { status, body } = await request(port, {
-      path,
-      headers: { Authorization: `Bearer ${resourceToken}` },
-    });
-    if (status !== 200) throw new Error(body);
-    const { data } = JSON.parse(body);
-    found.push(...data.events.map(({ payload }: { payload: { n: number } }) => payload.n));
-    cursor = data.pagination.nextCursor ?? '';
-    hasMore = cursor !== '';
-  }
-  return found.sort((a, b) => a - b);
-}

@@ -1,8 +1,6 @@
 /** The part of Elasticsearch that shippers use, from its own client and by hand. */
 import { Client, HttpConnection } from '@elastic/elasticsearch';
-import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { runs, sized } from '../../support/fuzz.ts';
 import type { HttpResponse } from '../../support/http-client.ts';
 import { startTestService, type TestService, withTestService } from '../../support/service.ts';
 
@@ -392,24 +390,4 @@ test('the token is an API key, alone or encoded, a bearer token, or a password',
       type: 'security_exception',
     });
   }
-});
-
-test('whatever comes, the answer is one of the description', async () => {
-  const line = fc.oneof(
-    fc.json(),
-    fc.constantFrom(
-      '{"index":{"_index":"fuzz"}}',
-      '{"create":{}}',
-      '{"delete":{"_id":null}}',
-      '{"index":{"_index":1}}',
-      '',
-    ),
-    fc.string({ maxLength: 8 }),
-  );
-  await fc.assert(
-    fc.asyncProperty(fc.array(line, { maxLength: 8 }), async (texts) => {
-      expect([200, 400]).toContain((await request('POST', '/fuzz/_bulk', texts.join('\n'))).status);
-    }),
-    runs(sized(20, 80)),
-  );
 });

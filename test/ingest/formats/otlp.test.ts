@@ -514,18 +514,4 @@ describe('what is not of logs is told:', () => {
       partialSuccess: { rejectedLogRecords: '1', errorMessage: expect.stringContaining('log.record.uid') },
     });
   });
-
-  test.each(['eventName', 'severityText', 'severityNumber'])(
-    'a %s that is no text is refused',
-    async (name) => {
-      const body = `{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"${name}":{}}]}]}]}`;
-      expect((await post(body, 'application/json')).body).toContain(name);
-    },
-  );
-
-  test('a time with an exponent is the one that it stands for', async () => {
-    const record = '{"eventName":"exponent","timeUnixNano":1.769848200123e18}';
-    await post(`{"resourceLogs":[{"scopeLogs":[{"logRecords":[${record}]}]}]}`, 'application/json');
-    expect((await stored('exponent'))[0]?.time.toISOString()).toBe('2026-01-31T08:30:00.123Z');
-  });
 });

@@ -1,10 +1,8 @@
 /** Any JSON objects as events: what shippers send, and what they are answered. */
 import { brotliCompressSync, deflateRawSync, deflateSync, gzipSync } from 'node:zlib';
-import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { refused } from '../../http/answers.ts';
 import { storedIds } from '../../support/batch.ts';
-import { runs, sized } from '../../support/fuzz.ts';
 import type { HttpResponse } from '../../support/http-client.ts';
 import { startTestService, type TestService, withTestService } from '../../support/service.ts';
 
@@ -243,24 +241,3 @@ function encodedBomb(encoding: string): Buffer {
   if (encoding === 'br') return brotliCompressSync(zeros);
   return encoding === 'gzip' ? gzipSync(zeros) : deflateSync(zeros);
 }
-
-test('whatever the body is, the answer is one of the description, and every record is stored or refused', async () => {
-  const piece = fc.oneof(
-    fc.json(),
-    fc.constantFrom('{', '}', '[', ']', ',', '\n', '{"t":"a","d":1}', '{"t":{}}', '{"d":"x","k":[]}', ' '),
-    fc.string({ unit: 'binary', maxLength: 5 }),
-  );
-  await fc.assert(
-    fc.asyncProperty(fc.array(piece, { maxLength: 12 }), fc.boolean(), async (pieces, isLines) => {
-      const query = 'type=fuzz&typeField=t&timeField=d&keyField=k';
-      const { status, body } = await post(query, pieces.join(''), isLines ? LINES : {});
-      expect([200, 400]).toContain(status);
-      if (status !== 200) return;
-      const { stored, refused: count, errors } = JSON.parse(body) as Counts;
-      // An array without records is a success.
-      if (!pieces.join('').trim().startsWith('[')) expect(stored + count).toBeGreaterThan(0);
-      expect(errors.length).toBe(Math.min(count, 10));
-    }),
-    runs(sized(15, 60)),
-  );
-});

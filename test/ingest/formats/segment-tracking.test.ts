@@ -1,9 +1,7 @@
 /** Segment's calls, from its own library and by hand. */
 import { Analytics } from '@segment/analytics-node';
-import fc from 'fast-check';
 import { beforeAll, expect, test } from 'vitest';
 import { refused } from '../../http/answers.ts';
-import { runs, sized } from '../../support/fuzz.ts';
 import type { HttpResponse } from '../../support/http-client.ts';
 import { sharedService, type TestService, until } from '../../support/service.ts';
 
@@ -151,28 +149,4 @@ test('messages of a batch that are not valid are refused by themselves', async (
     stored: 1,
     refused: 3,
   });
-});
-
-test('whatever comes, the answer is one of the description', async () => {
-  const message = fc.record(
-    {
-      type: fc.constantFrom('track', 'page', 'x', 1),
-      event: fc.jsonValue(),
-      timestamp: fc.jsonValue(),
-      sentAt: fc.jsonValue(),
-    },
-    { requiredKeys: [] },
-  );
-  const body = fc.oneof(
-    fc.json(),
-    message.map((one) => JSON.stringify(one)),
-    fc.array(message).map((batch) => JSON.stringify({ batch })),
-    fc.string(),
-  );
-  await fc.assert(
-    fc.asyncProperty(fc.constantFrom('track', 'batch', 'identify'), body, async (call, text) => {
-      expect([200, 400]).toContain((await post(call, text)).status);
-    }),
-    runs(sized(20, 80)),
-  );
 });

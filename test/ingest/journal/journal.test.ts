@@ -338,45 +338,6 @@ test('events of another installation wait for their database, with one log line'
   expect(journal.stats).toMatchObject({ waitingEvents: 0, wrongDatabase: false });
 });
 
-test('the number of waiting events falls while a large file is replayed', async () => {
-  const journal = await openJournal();
-  for (let record = 0; record < 4; record += 1) await journal.append(events(2_500));
-  const { replay } = replayOf(journal);
-  const waiting = [journal.stats.waitingEvents];
-  await replay.step();
-  waiting.push(journal.stats.waitingEvents);
-  // This one waits in the next file.
-  await journal.append(events(1));
-  while ((await replay.step()) === 'stored') waiting.push(journal.stats.waitingEvents);
-  expect(waiting).toEqual([10_000, 7_500, 5_001, 2_501, 1, 0]);
-});
-
-test('the events of a file count as waiting while it is closed for its replay', async () => {
-  const journal = await openJournal();
-  await journal.append(events(3));
-  const retiring = journal.oldest();
-  const seen = new Set<number>();
-  let isDone = false;
-  const done = retiring.then(() => {
-    isDone = true;
-  });
-  while (!isDone) {
-    seen.add(journal.stats.waitingEvents);
-    await new Promise(setImmediate);
-  }
-  await done;
-  expect(seen).toEqual(new Set([3]));
-});
-
-test('a failure that a retry cannot fix keeps the waiting events', async () => {
-  const journal = await openJournal();
-  const batch = events(3);
-  await journal.append(batch);
-  const { replay } = replayOf(journal, () => 'fault');
-  expect(await replay.step()).toBe('fault');
-  expect(await replayAll(journal)).toEqual(idsOf([batch]));
-});
-
 test('a torn last record of a killed process is dropped with a line, and what was acknowledged before it is replayed', async () => {
   const lines: Record<string, unknown>[] = [];
   const journal = await openJournal();
@@ -691,15 +652,6 @@ test('a folder that was taken over belongs to the process until its last file is
   const claim = await files.claim(left);
   expect(claim).not.toBeNull();
   await claim?.release();
-});
-
-test('a process that stops leaves the folders that it had taken over to the next one', async () => {
-  const journal = await openJournal();
-  const batch = events(1);
-  await leaveFiles([batch]);
-  await journal.adoptLeftovers();
-  expect(journal.stats.waitingEvents).toBe(1);
-  expect(await replayAll(await reopen(journal))).toEqual(idsOf([batch]));
 });
 
 test("a folder with another database's events is left alone, and reported at each look", async () => {

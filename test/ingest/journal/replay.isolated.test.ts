@@ -200,33 +200,6 @@ test('a quarantine that cannot be written is a fault, and no event is given up f
   expect(journal.stats).toMatchObject({ waitingEvents: 0, quarantinedEvents: 1, replayedEvents: 1 });
 });
 
-test('the last events of a file wait until it is removed: a process that is killed before has them again', async () => {
-  const journal = await openJournal();
-  await journal.append(events(3));
-  const finish = journal.finish.bind(journal);
-  let waiting = 0;
-  journal.finish = async (...file) => {
-    waiting = journal.stats.waitingEvents;
-    await finish(...file);
-  };
-  expect(await replayOf(journal).replay.step()).toBe('stored');
-  expect(waiting).toBe(3);
-  expect(journal.stats).toMatchObject({ waitingEvents: 0, replayedEvents: 3 });
-});
-
-test('steps that are asked for at the same time are one', async () => {
-  const journal = await openJournal();
-  await journal.append(events(1));
-  const { replay, groups } = replayOf(journal);
-  expect(await Promise.all([replay.step(), replay.step(), replay.step()])).toEqual([
-    'stored',
-    'stored',
-    'stored',
-  ]);
-  expect(groups).toHaveLength(1);
-  expect(await replay.step()).toBe('empty');
-});
-
 test('the end of a replay is logged once, with its events and its time', async () => {
   const journal = await openJournal();
   const clock = { ms: 1_000 };

@@ -14,35 +14,13 @@ import {
 import { runs, sized } from '../../support/fuzz.ts';
 import { bodyByJsonParse } from './by-json-parse.ts';
 
-/** Why a body is refused. */
-function details(text: string): string {
-  const outcome = parseEventBody(text);
-  if (!(outcome instanceof Rejection)) throw new Error(`It was not refused: ${JSON.stringify(outcome)}`);
-  expect(outcome.reason).toBe('invalidBody');
-  return outcome.details;
-}
-
 function parsedAtOnce(text: string): EventBody | Rejection {
   const outcome = parseEventBody(text);
   if (outcome instanceof Promise) throw new Error('The body is long.');
   return outcome;
 }
 
-function body(fields: Readonly<Record<string, unknown>>): string {
-  return JSON.stringify({ loggingToken: 't', typeId: 'i', payload: {}, ...fields });
-}
-
 describe('a body', () => {
-  test('becomes token, type and the text of the payload', () => {
-    expect(parseEventBody('{"loggingToken":"t","typeId":"i","payload":{ "a" : 1.0 }}')).toEqual({
-      loggingToken: 't',
-      type: { typeId: 'i' },
-      payload: '{ "a" : 1.0 }',
-      keyed: null,
-      ignoresTime: false,
-    });
-  });
-
   test('gives back the very text of any payload, wherever and however it stands', () => {
     const fields = fc.record({
       payload: jsonObject,
@@ -114,67 +92,6 @@ describe('a body', () => {
     );
   });
 
-  test('never makes the parser throw, whatever the text', () => {
-    fc.assert(
-      fc.property(
-        fc.oneof(
-          fc.string({ unit: 'binary' }),
-          jsonValue.map(({ text }) => text),
-        ),
-        (text) => {
-          expect(parseEventBody(text)).toBeInstanceOf(Rejection);
-        },
-      ),
-    );
-  });
-
-  test('is refused for what JSON.parse refuses, with the place and no more of it than a character', () => {
-    expect(details('{"loggingToken":"tdl_secret",}')).toBe(
-      "The body is not valid JSON: a comma stands before '}' at line 1, column 30.",
-    );
-  });
-
-  test.each(['loggingToken', 'payload'])('is refused with the name of the missing %s', (field) => {
-    expect(details(body({ [field]: undefined }))).toContain(`"${field}"`);
-  });
-
-  test.each([
-    ['loggingToken', null],
-    ['loggingToken', 1],
-    ['payload', null],
-    ['payload', []],
-    ['payload', '{}'],
-    ['typeId', 1],
-    ['typeId', {}],
-  ])('is refused with the name of %s where that is %j', (field, value) => {
-    expect(details(body({ [field]: value }))).toContain(`"${field}"`);
-  });
-
-  test('takes an inherited name for no field', () => {
-    expect(details('{"__proto__":{"loggingToken":"t","payload":{}},"typeId":"i"}')).toContain(
-      '"loggingToken"',
-    );
-  });
-
-  test.each([
-    [{ typeId: 'i', typeName: 'n' }, { typeId: 'i' }],
-    [{ typeId: 'i', typeName: 5 }, { typeId: 'i' }],
-    [{ typeId: '', typeName: 'n' }, { typeName: 'n' }],
-    [{ typeId: null, typeName: 'n' }, { typeName: 'n' }],
-    [{ typeId: undefined, typeName: ' n ' }, { typeName: ' n ' }],
-    [{ typeId: ' ', typeName: 'n' }, { typeId: ' ' }],
-  ])('with %j means the type %j', (fields, type) => {
-    expect(parseEventBody(body(fields))).toMatchObject({ type });
-  });
-
-  test.each([
-    ['', { typeName: undefined }],
-    ['null', { typeName: null }],
-    ['empty', { typeName: '' }],
-  ])('without typeId is refused with both names where typeName is absent: %s', (_, fields) => {
-    expect(details(body({ typeId: null, ...fields }))).toMatch(/"typeId".*"typeName"/);
-  });
-
   test('of any length is read as a short one, in turns that others have too', async () => {
     const item = ' {"a" : [1, "\\u00e9\\\\", {} ] } ,';
     const long = (payload: string): string => `{"payload":${payload},"loggingToken":"t", "typeName":"n"}`;
@@ -204,12 +121,5 @@ describe('a body', () => {
     expect(await parseEventBody(long(`[${good}]`))).toMatchObject({
       details: 'The field "payload" must be a JSON object.',
     });
-  });
-
-  test('may have a payload of 1,000 levels, not of 1,001', () => {
-    const nested = (levels: number): string =>
-      `{"loggingToken":"t","typeId":"i","payload":${'{"a":'.repeat(levels - 1)}{}${'}'.repeat(levels)}`;
-    expect(parseEventBody(nested(1_000))).not.toBeInstanceOf(Rejection);
-    expect(details(nested(1_001))).toContain('1000');
   });
 });

@@ -83,34 +83,3 @@ test('a letter, a digit or an underscore as an escape may hide a token, wherever
     runs(sized(1_000, 5_000)),
   );
 });
-
-describe('of a text', () => {
-  test.each([
-    ['{}', { tokens: [], value: 'missing', sample: '', isComplete: true }],
-    ['{"loggingToken" 1}', { tokens: [], value: 'missing', sample: '', isComplete: true }],
-    ['{"loggingToken":1}', { tokens: [], value: 'not a string', sample: '', isComplete: true }],
-    ['{"loggingToken":"x"}', { tokens: [], value: 'string', sample: 'x', isComplete: true }],
-    [
-      '{"loggingToken":1,"a":{"loggingToken":"x"}}',
-      { tokens: [], value: 'string', sample: 'x', isComplete: true },
-    ],
-    [`{"loggingToken" :\t\n "${A}"}`, { tokens: [A], value: 'string', sample: A, isComplete: true }],
-    [
-      `{"loggingToken":"${A.slice(0, -1)}"}`,
-      { tokens: [], value: 'string', sample: A.slice(0, -1), isComplete: true },
-    ],
-    [`{"loggingToken":"${A}x"}`, { tokens: [], value: 'string', sample: `${A}x`, isComplete: true }],
-    [`{"loggingToken":"${A}`, { tokens: [], value: 'string', sample: A, isComplete: true }],
-    [
-      `{"loggingToken":"${A}","a":{"loggingToken":"${B}","b":[{"loggingToken":"${A}"}]}}`,
-      { tokens: [A, B], value: 'string', sample: A, isComplete: true },
-    ],
-    [
-      `{"loggingToken":"${A}","a":{"loggingToken":"${B}","b":[{"loggingToken":"${C}"}]}}`,
-      { tokens: [A, B], value: 'string', sample: A, isComplete: false },
-    ],
-    ['{"loggingToken":"x"}'.repeat(17), { tokens: [], value: 'string', sample: 'x', isComplete: false }],
-  ])('%s is found %j', (text, found) => {
-    expect(findTokens(text)).toEqual(found);
-  });
-});

@@ -88,13 +88,6 @@ test('an idle buffer writes an event in the same turn of the event loop, without
   expect(writes.map(({ ids }) => ids)).toEqual([['a']]);
 });
 
-test('what arrives in one turn goes out together, in its order', async () => {
-  const { buffer, writes } = setUp();
-  for (const id of ['a', 'b', 'c']) void buffer.add(event(id));
-  await settle();
-  expect(writes.map(({ ids }) => ids)).toEqual([['a', 'b', 'c']]);
-});
-
 test('what arrives while a batch is being written gathers, and goes out when that has ended', async () => {
   const { buffer, writes } = setUp();
   void buffer.add(event('a'));
@@ -119,24 +112,6 @@ test('as many groups as connections are written at once, and no more', async () 
   writes[1]?.finish();
   await settle();
   expect(writes.map(({ ids }) => ids)).toEqual([['a'], ['b'], ['c', 'd']]);
-});
-
-test('an event is answered after its write has ended, not before', async () => {
-  const { buffer, writes } = setUp();
-  const answer = buffer.add(event('a'));
-  await settle();
-  expect(await isSettled(answer)).toBe(false);
-  writes[0]?.finish();
-  expect(await answer).toBeNull();
-});
-
-test('each event gets its own outcome', async () => {
-  const { buffer, writes } = setUp();
-  const answers = addMany(buffer, 3);
-  await settle();
-  const poison = new Rejection('invalidBody', 'poison');
-  writes[0]?.finish([null, poison, null]);
-  expect(await Promise.all(answers)).toEqual([null, poison, null]);
 });
 
 test('a batch has at most 4,000 events, and the next one waits for its end', async () => {
@@ -164,15 +139,6 @@ test('a batch has at most 2 MiB of payload, and the next one waits for its end',
   expect(batches()).toEqual([2, 2, 1]);
 });
 
-test('an event that is larger than a batch goes out alone', async () => {
-  const { buffer, writes, batches } = setUp();
-  addMany(buffer, 2, 'x'.repeat(5 * 1_048_576));
-  await settle();
-  writes[0]?.finish();
-  await settle();
-  expect(batches()).toEqual([1, 1]);
-});
-
 test('security 27: beyond the ceiling an event is refused at once with a retryable refusal, and none is lost', async () => {
   const { buffer, writes } = setUp({ maxEvents: 3 });
   const kept = addMany(buffer, 2);
@@ -186,19 +152,6 @@ test('security 27: beyond the ceiling an event is refused at once with a retryab
   writes[1]?.finish();
   expect(await Promise.all(kept)).toEqual([null, null, null]);
   expect(buffer.depth).toBe(0);
-});
-
-test('what is being written counts for the ceiling until it has ended', async () => {
-  const { buffer, writes } = setUp({ maxEvents: 1 });
-  void buffer.add(event('a'));
-  await settle();
-  expect(await buffer.add(event('b'))).toBeInstanceOf(Rejection);
-  writes[0]?.finish();
-  await settle();
-  const answer = buffer.add(event('c'));
-  await settle();
-  writes[1]?.finish();
-  expect(await answer).toBeNull();
 });
 
 test('during a stall waiting events are refused, those in flight are not, and later events are written again', async () => {
@@ -220,24 +173,6 @@ test('during a stall waiting events are refused, those in flight are not, and la
   await settle();
   writes[1]?.finish();
   expect(await later).toBeNull();
-});
-
-test('commits that end, however slowly the queue gets shorter, are no stall', async () => {
-  const { stall, moveTo } = stallClock();
-  const { buffer, writes } = setUp({ stall });
-  const first = buffer.add(event('a'));
-  await settle();
-  const second = buffer.add(event('b'));
-  await moveTo(400);
-  writes[0]?.finish();
-  await first;
-  const third = buffer.add(event('c'));
-  await moveTo(800);
-  writes[1]?.finish();
-  expect(await second).toBeNull();
-  await settle();
-  writes[2]?.finish();
-  expect(await third).toBeNull();
 });
 
 test('a group that ends is a move, also where what waits may not have its connection', async () => {
@@ -285,34 +220,6 @@ test('in a stall each event of a batch of which a part is in flight gets its own
   expect(reasons.slice(0, 4_000)).toEqual(Array(4_000).fill(null));
   expect(reasons.slice(4_000)).toEqual(Array(1_000).fill('unavailable'));
   expect(buffer.depth).toBe(0);
-});
-
-test('a drain ends when the last event is answered, those that only wait included', async () => {
-  const { buffer, writes } = setUp();
-  const answers = addMany(buffer, 1);
-  await settle();
-  answers.push(...addMany(buffer, 1));
-  const drained = buffer.drain();
-  writes[0]?.finish();
-  await settle();
-  expect(await isSettled(drained)).toBe(false);
-  writes[1]?.finish();
-  await drained;
-  expect(await Promise.all(answers)).toEqual([null, null]);
-});
-
-test('a drain writes what arrived just before it', async () => {
-  const { buffer, writes } = setUp();
-  const answer = buffer.add(event('a'));
-  const drained = buffer.drain();
-  await settle();
-  writes[0]?.finish();
-  await drained;
-  expect(await answer).toBeNull();
-});
-
-test('a drain of an empty buffer ends at once', async () => {
-  await setUp().buffer.drain();
 });
 
 test('while it drains and after it the buffer refuses events with a retryable refusal', async () => {
@@ -507,20 +414,6 @@ test('payloads have a ceiling of their own, but for one that waits alone', async
   expect(await addAll(buffer, [])).toEqual([]);
 });
 
-test('after a drain has begun many events are refused too, and those that wait are written', async () => {
-  const { buffer, writes } = setUp();
-  const waiting = addAll(buffer, bulk(5_000));
-  const drained = buffer.drain();
-  expect(await addAll(buffer, bulk(1))).toEqual(['unavailable']);
-  await settle();
-  writes[0]?.finish();
-  await settle();
-  expect(await isSettled(drained)).toBe(false);
-  writes[1]?.finish();
-  await drained;
-  expect(new Set(await waiting)).toEqual(new Set([null]));
-});
-
 test('under continuous load the room of committed payloads is free again, for single events and for many', async () => {
   // Something always waits or is in flight, so that the ceiling counts all the time.
   for (const add of [
@@ -572,19 +465,6 @@ test('batches of different apps take turns, and each keeps the order of its own'
   expect(all.indexOf('later a0')).toBeGreaterThan(all.indexOf('a9999'));
 });
 
-test('twenty apps of one account have the turns of one account', async () => {
-  const { buffer, writes } = setUp({ holderOf: (appId) => [appId === 99 ? 'other' : 'greedy', appId] });
-  void buffer.addAll(batchOf(1, 1, 'first '));
-  await settle();
-  for (let appId = 1; appId <= 20; appId += 1) void buffer.addAll(batchOf(appId, 1_000, `app ${appId} `));
-  void buffer.addAll(batchOf(99, 3_000, 'other '));
-  for (let round = 0; round < 2; round += 1) {
-    writes[round]?.finish();
-    await settle();
-  }
-  expect(writes[1]?.ids.filter((id) => id.startsWith('other '))).toHaveLength(2_000);
-});
-
 test('twenty apps of one account that fill all the room make room for another account', async () => {
   const { buffer } = setUp({
     maxEvents: 1_000,
@@ -596,18 +476,6 @@ test('twenty apps of one account that fill all the room make room for another ac
   const other = buffer.addAll(batchOf(99, 100, 'other '));
   expect(await isSettled(other)).toBe(false);
   expect(await Promise.all(greedy.map(isSettled))).toContain(true);
-});
-
-test('every app of many that wait has its turn, however full the batches are', async () => {
-  const { buffer, writes } = setUp();
-  for (let appId = 1; appId <= 9; appId += 1) void buffer.addAll(batchOf(appId, 3_000, `app ${appId} `));
-  await settle();
-  for (let round = 0; round < 3; round += 1) {
-    writes[round]?.finish();
-    await settle();
-  }
-  const apps = new Set(writes.slice(0, 3).flatMap(({ ids }) => ids.map((id) => id.slice(0, 5))));
-  expect(apps.size).toBe(9);
 });
 
 test('a large event waits with batches, so that small ones share no commit group with it', async () => {
@@ -628,17 +496,6 @@ test('an app with large events has a turn by their size, so that the next app do
   await settle();
   // A turn ends with the event that reaches 256 KiB.
   expect(writes[0]?.ids.slice(0, 8)).toEqual(['a0', 'a1', 'a2', 'a3', 'b0', 'b1', 'c0', 'c1']);
-});
-
-test('an app for which a commit group has no room left is the first of the next one', async () => {
-  const { buffer, writes } = setUp();
-  for (const [index, name] of ['a', 'b', 'c', 'd', 'e'].entries())
-    void buffer.addAll(batchOf(index + 1, 3_000, name));
-  await settle();
-  writes[0]?.finish();
-  await settle();
-  const turnsOf = (group = 0): string => [...new Set(writes[group]?.ids.map((id) => id[0]))].join('');
-  expect([turnsOf(0), turnsOf(1)]).toEqual(['abcd', 'eabc']);
 });
 
 test('an app whose batches fill all the room makes room for another one, by what of it came last', async () => {
@@ -706,19 +563,4 @@ test('under continuous load of events with keys those without have every other g
   }
   const kinds = writes.slice(0, 4).map(({ ids }) => (ids[0]?.startsWith('b') ? 'plain' : 'keyed'));
   expect(kinds).toEqual(['keyed', 'plain', 'keyed', 'plain']);
-});
-
-test('events with keys have no room of their own: what came last of the app with most of it makes room', async () => {
-  const { buffer, writes } = setUp({ maxEvents: 10 });
-  void buffer.addAll(bulk(4));
-  await settle();
-  const evicted = addAll(buffer, keyed(6));
-  await settle();
-  const stays = addAll(buffer, keyed(3, 2));
-  expect(await evicted).toEqual(Array.from({ length: 6 }, () => 'unavailable'));
-  writes[0]?.finish();
-  await settle();
-  writes[1]?.finish(['repeated', null, null]);
-  expect(await stays).toEqual(['repeated', null, null]);
-  expect([buffer.stored, buffer.repeated, buffer.depth]).toEqual([6, 1, 0]);
 });

@@ -76,21 +76,6 @@ async function settle(): Promise<void> {
   for (let turn = 0; turn < 3; turn += 1) await new Promise(setImmediate);
 }
 
-test('under continuous load the room of committed requests is free again', async () => {
-  // Something always waits or is in flight, so that the ceilings count all the time.
-  const { queue, writes } = setUp({ maxEvents: 4, maxBytes: 400 });
-  const answers = [add(queue, keyed('0', 'x'.repeat(100)))];
-  for (let round = 1; round <= 10; round += 1) {
-    await settle();
-    answers.push(add(queue, keyed(String(round), 'x'.repeat(100))));
-    writes.at(-1)?.finish();
-  }
-  await settle();
-  writes.at(-1)?.finish();
-  expect(await Promise.all(answers)).toEqual(Array.from({ length: 11 }, (_, round) => String(round)));
-  expect(queue.depth).toBe(0);
-});
-
 test('beyond a ceiling of events or of payloads a request is refused at once, but for one that waits alone', async () => {
   const { queue, writes } = setUp({ maxEvents: 3, maxBytes: 200 });
   const large = add(queue, keyed('large', 'x'.repeat(1_000), 5));
@@ -170,31 +155,6 @@ test('a commit has at most 1,000 events, and no request overtakes an earlier one
   }
   expect(writes.map(({ keys }) => keys)).toEqual([['first'], ['a', 'c'], ['b', 'd'], ['b']]);
   expect(await Promise.all([first, ...answers])).toEqual(['first', 'a', 'b', 'b', 'c', 'd']);
-});
-
-test('stored and repeated events are counted, and each stored one is announced once', async () => {
-  const { queue, writes, stored } = setUp({ repeated: 1 });
-  const answers = [add(queue, keyed('a', '{}', 3)), add(queue, keyed('b', '{}', 2))];
-  await settle();
-  writes[0]?.finish();
-  await Promise.all(answers);
-  expect([queue.stored, queue.repeated, queue.depth]).toEqual([3, 2, 0]);
-  expect(stored).toEqual(['a-1', 'a-2', 'b-1']);
-});
-
-test('a drain ends when the last request is answered, and no other is taken meanwhile', async () => {
-  const { queue, writes } = setUp();
-  const answers = [add(queue, keyed('a')), add(queue, keyed('a'))];
-  const drained = queue.drain();
-  expect(await add(queue, keyed('late'))).toBe('unavailable');
-  await settle();
-  writes[0]?.finish();
-  await settle();
-  expect(await Promise.race([drained, 'waiting'])).toBe('waiting');
-  writes[1]?.finish();
-  await drained;
-  expect(await Promise.all(answers)).toEqual(['a', 'a']);
-  await queue.drain();
 });
 
 test('a request with more events than one commit takes is committed alone, and one app with many requests delays no other', async () => {

@@ -143,15 +143,6 @@ test('a database that is away, or whose commit is uncertain, closes no day: its 
   expect(writer.past.closedDays('blocked') + writer.past.closedDays('no-partition')).toBe(0);
 });
 
-test('of ten thousand closed days the one that was closed first makes room for another', async () => {
-  const { writer, database } = setUp();
-  database.copy = LOCKED;
-  for (let day = 1; day <= 10_001; day += 1) await writer.write([event(day)]);
-  expect(writer.past.closedDays('blocked')).toBe(10_000);
-  expect(writer.past.refusalOf(event(1).createdAt)).toBeNull();
-  expect(writer.past.refusalOf(event(2).createdAt)).not.toBeNull();
-});
-
 test('until an hour after midnight the day before is of now', () => {
   const midnight = 20_000 * DAY_MS;
   expect(startOfCurrentDay(midnight + 3_600_000 - 1)).toBe(midnight - DAY_MS);

@@ -7,19 +7,6 @@ import { captured } from '../../support/service.ts';
 
 const REFUSAL = new Rejection('eventTypeNotFound', 'There is no such type.');
 
-test('of several that begin at once two are prepared, and one that is never opened gives its place back', async () => {
-  const exports = new Exports(captured([]));
-  let prepared = 0;
-  const prepare = async (): Promise<number> => ++prepared;
-  const all = await Promise.all(Array.from({ length: 3 }, () => exports.admit([1, 'token 1'], prepare)));
-  expect(all.map((one) => one instanceof Rejection)).toEqual([false, false, true]);
-  expect(all[2]).toMatchObject({ reason: 'tooManyExports' });
-  expect([prepared, exports.running]).toEqual([2, 2]);
-  expect(await exports.admit([1, 'token 2'], prepare)).not.toBeInstanceOf(Rejection);
-  await new Promise(setImmediate);
-  expect(exports.running).toBe(0);
-});
-
 test('one that cannot be prepared gives its place back, and one that is being prepared has it', async () => {
   const exports = new Exports(captured([]));
   expect(await exports.admit([1, 'token 1'], async () => REFUSAL)).toBe(REFUSAL);

@@ -397,17 +397,6 @@ describe('the limits of the feeds', () => {
     expect(JSON.parse(client.refusal)).toMatchObject({ code, details: expect.stringContaining(setting) });
   };
 
-  test('an account has its own limit', async () => {
-    const watcher = await newWatcher();
-    for (const client of await openMany(watcher, 5)) expect(client.response.statusCode).toBe(200);
-    await isRefused(
-      await open(watcher, watcher.appId),
-      429,
-      'TOO_MANY_LIVE_FEEDS',
-      'An account may have 5 live feeds open (MAX_LIVE_FEEDS_PER_ACCOUNT), with those of its resource tokens',
-    );
-  });
-
   test('an app has its own limit, whichever users watch, and does not use that of other apps', async () => {
     const [owner, member, other] = [await newWatcher(), await newWatcher(), await newWatcher()];
     await owner.person.post(`${owner.path}/members`, { email: member.email });

@@ -73,21 +73,6 @@ test('with lost and refused connections the feed stays open, and is complete whe
   client.close();
 });
 
-test('with a database that does not respond the feed stays open, and is complete when it is back', async () => {
-  const { service, proxy } = await start();
-  const { client, insert } = await follow(service);
-  proxy.next(isLook, 'hold-answer');
-  const sent = [await insert()];
-  await until(() => client.has('stalled'), 'the reader is told');
-  sent.push(await insert());
-  expect(client.events).toEqual([]);
-  proxy.release();
-  await until(() => client.events.length >= 2, 'what was committed meanwhile has come');
-  await until(() => client.messages.at(-1)?.event === 'ready', 'the reader is told that it goes on');
-  expect(eventsOf(client)).toEqual(sent.sort());
-  client.close();
-});
-
 test('a client that connects during an outage waits, and then receives what it asked for', async () => {
   const { service, proxy } = await start();
   const { client, insert, appId, cookie } = await follow(service);

@@ -13,7 +13,7 @@ import { type ReadCall, respond } from '../../../src/read/app-read.ts';
 import { Exports, QUERIES } from '../../../src/read/export/exports.ts';
 import { QueryBudget } from '../../../src/read/query/query-budget.ts';
 import { type QueryReadOptions, queryRead } from '../../../src/read/query/query-read.ts';
-import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../../src/storage/counts/levels.ts';
+import { DAY_MS, HOUR_MS } from '../../../src/storage/counts/levels.ts';
 import { openStorage } from '../../../src/storage/storage.ts';
 import { availableEngines } from '../../support/database.ts';
 import {
@@ -286,17 +286,6 @@ function queries(open: OpenFieldDatabase): void {
     );
     expect(line).toMatchObject({ complete: false, stopped: 'memory', truncated: true });
     expect(line.events).toBeLessThan(events.length);
-  });
-
-  test('late events are in the next answer', async () => {
-    const before = await answer({ by: 'country', ...RANGE });
-    const at = DAY + 5 * MINUTE_MS;
-    await fields.write([{ id: fields.newId(at), at, typeId: 1, payload: '{"key":"late","country":"DE"}' }]);
-    const after = await answer({ by: 'country', ...RANGE });
-    expect(after.events).toBe(before.events + 1);
-    expect(await answer({ by: ['country', 'key'], filter: 'key:late', ...RANGE })).toMatchObject({
-      groups: [{ by: { country: 'DE', key: 'late' }, count: 1 }],
-    });
   });
 }
 

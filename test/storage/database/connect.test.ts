@@ -1,6 +1,3 @@
-/** What a pool must keep apart, however much is asked of it at once, and what it must live through. */
-
-import { hash } from 'node:crypto';
 import { once } from 'node:events';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import {
@@ -31,29 +28,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await endPool(pool);
   await database.drop();
-});
-
-test('all reads of a socket use the same memory, and no client loses a part of a long answer by that', async () => {
-  const purpose = { name: 'test reads', kind: null, readsInPlace: true };
-  const { socket } = await database.sql.pool.database.openSocket(purpose);
-  const memories = new Set<ArrayBufferLike>();
-  // Whether it encrypts, by TLS and by GSSAPI: one byte each.
-  for (const code of [80_877_103, 80_877_104]) {
-    const answer = once(socket, 'data');
-    const request = Buffer.alloc(8, 8);
-    request.writeUInt32BE(8, 0);
-    request.writeUInt32BE(code, 4);
-    socket.write(request);
-    const [byte] = await answer;
-    memories.add(byte.buffer);
-  }
-  socket.destroy();
-  expect(memories.size).toBe(1);
-  const digests = Array.from({ length: 20_000 }, (_, n) => hash('md5', String(n)));
-  const [row] = await pool.unsafe(
-    "SELECT string_agg(md5(n::text), '' ORDER BY n) AS digests FROM generate_series(0, 19999) AS n",
-  );
-  expect(row?.digests === digests.join('')).toBe(true);
 });
 
 test('a transaction has its connection to itself, however many queries are before it and behind it', async () => {
@@ -206,65 +180,4 @@ test('reserved connections are as many as are asked for, on a pool that has not 
   expect(new Set(pids).size).toBe(3);
   for (const one of reserved) one.release();
   expect(await unused`SELECT 1 AS one`).toEqual([{ one: 1 }]);
-});
-
-describe('arrays', () => {
-  test('of each type come back as they went', async () => {
-    const time = new Date('2026-01-02T03:04:05.678Z');
-    const cases: readonly (readonly [type: string, values: readonly unknown[]])[] = [
-      ['bool', [true, false, null]],
-      ['bytea', [Buffer.from([0, 92, 34, 255]), null]],
-      ['name', ['a', 'b c']],
-      ['int2', [-1, 2, null]],
-      ['int4', [-1, 2, null]],
-      ['text', ['', 'NULL', 'null', '{a,"b"}', '\\', '"', "'", 'ä\n😀', ' x ', null]],
-      ['xid', ['7']],
-      ['varchar', ['a,b']],
-      ['int8', ['9007199254740993', null]],
-      ['float4', [0.5, null]],
-      ['float8', [1e300, -0.1, null]],
-      ['oid', [42]],
-      ['numeric', ['12345678901234567890.5']],
-      ['json', [{ a: [1, '"'] }, null]],
-      ['jsonb', [{ a: [1, '"'] }, null]],
-      ['uuid', ['01890a5d-ac96-774b-bcce-b302099a8057', null]],
-      ['int4', []],
-      ['text', []],
-    ];
-    for (const [type, values] of cases) {
-      // The client guesses a type from the first element, which is no array's.
-      const [oid] = await pool<{ oid: number }[]>`SELECT ${`${type}[]`}::regtype::oid AS oid`;
-      const [row] = await pool`SELECT ${pool.typed(values as string[], oid?.oid ?? 0)} AS kept`;
-      expect([type, row?.kept]).toEqual([type, values]);
-    }
-    const [times] = await pool`
-      SELECT ${[time.toISOString()]}::timestamptz[] AS zoned, ARRAY['2026-01-02'::date] AS days`;
-    expect(times).toEqual({ zoned: [time], days: [new Date('2026-01-02')] });
-    const [nested] = await pool`SELECT ${[[1, 2], [3, 4]]}::int[] AS grid`;
-    expect(nested?.grid).toEqual([
-      [1, 2],
-      [3, 4],
-    ]);
-  });
-
-  test('are known on a connection that is made while the type catalog cannot be read', async () => {
-    const faults = unhandled();
-    const patient = connect(database.address, { connections: 1, name: 'impatient' });
-    onTestFinished(() => endPool(patient));
-    const [role] = await database.sql<{ name: string }[]>`SELECT current_database() AS name`;
-    await database.sql.unsafe(`ALTER DATABASE "${role?.name}" SET lock_timeout = '50ms'`);
-    onTestFinished(async () => {
-      await database.sql.unsafe(`ALTER DATABASE "${role?.name}" RESET lock_timeout`);
-    });
-    const held = await database.sql.reserve();
-    await held`BEGIN`;
-    await held`LOCK TABLE pg_catalog.pg_type IN ACCESS EXCLUSIVE MODE`;
-    // Whether this one needs the catalog is PostgreSQL's business; that it fails alone is the claim.
-    await patient`SELECT 1`.catch((error: unknown) => expect(errorCode(error)).toBe('55P03'));
-    await patient`SELECT 1`.catch((error: unknown) => expect(errorCode(error)).toBe('55P03'));
-    await held`ROLLBACK`;
-    held.release();
-    expect(await patient`SELECT ${['a', 'b']}::text[] AS texts`).toEqual([{ texts: ['a', 'b'] }]);
-    expect(faults).toEqual([]);
-  });
 });

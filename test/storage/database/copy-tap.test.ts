@@ -98,28 +98,4 @@ describe('rows that are copied', () => {
     expect(isWhole).toBe(true);
     expect(seen).toEqual(expected((n) => [`ü${n}`, '', null][n % 3] ?? null));
   });
-
-  test('are kept up to a limit, and at least one; the connection can be used afterwards', async () => {
-    for (const [length, most] of [
-      [1_000, 100_000],
-      [100_000, 1],
-      [100_000, 350_000],
-    ] as const) {
-      const { seen, isWhole } = await copied(`repeat('x', ${length})`, most);
-      expect(isWhole).toBe(false);
-      expect(seen.length).toBeGreaterThan(0);
-      expect(seen.length).toBeLessThan(300);
-      expect(seen).toEqual(expected(() => 'x'.repeat(length)).slice(0, seen.length));
-    }
-    expect((await copied(`''`, 1_000_000)).seen).toEqual(expected(() => ''));
-  });
-
-  test('that came before the time was over are kept; without any it is an error', async () => {
-    const slow = `CASE WHEN n = 200 THEN pg_sleep(60)::text ELSE repeat('x', 1000) END`;
-    const { seen, isWhole } = await copied(slow, 1_000_000, 300);
-    expect(isWhole).toBe(false);
-    expect(seen).toEqual(expected(() => 'x'.repeat(1_000)).slice(0, seen.length));
-    expect(seen.length).toBeGreaterThan(0);
-    await expect(copied('pg_sleep(60)::text', 1_000_000, 50)).rejects.toMatchObject({ code: '57014' });
-  });
 });

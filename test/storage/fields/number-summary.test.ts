@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { numberStatsOf } from '../../../src/storage/counts/summary-series.ts';
-import { decimalText, parseText, quotient } from '../../../src/storage/fields/decimal-sum.ts';
+import { decimalText, parseText } from '../../../src/storage/fields/decimal-sum.ts';
 import { NumberSummary } from '../../../src/storage/fields/number-summary.ts';
 import { binOf, histogramOf, MOST_BINS, MOST_ERROR } from '../../../src/storage/fields/sketch.ts';
 import { runs } from '../../support/fuzz.ts';
@@ -186,18 +186,6 @@ test('a sum of more numbers than a double counts exactly stays exact', () => {
   const read = new NumberSummary();
   read.addBytes(summary.toBytes());
   expect(decimalText(read.sum)).toBe(String(99_999_999_999_999_900n * 2n ** 100n));
-});
-
-test('averages are the double next to the quotient', () => {
-  expect(quotient(parseText('0.3'), 3n)).toBe(0.1);
-  expect(quotient(parseText('-1'), 3n)).toBe(-1 / 3);
-  expect(quotient(parseText('0'), 7n)).toBe(0);
-  // Just above the middle of two doubles.
-  expect(quotient(parseText('3002399751580328.25'), 1n)).toBe(3002399751580328);
-  expect(quotient(parseText(`3002399751580328.25${'0'.repeat(30)}1`), 1n)).toBe(3002399751580328.5);
-  expect(quotient(parseText('123456789012345678901234567890'), 10n)).toBe(
-    Number('12345678901234567890123456789'),
-  );
 });
 
 describe('the bins', () => {

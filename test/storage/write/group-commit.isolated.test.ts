@@ -106,46 +106,6 @@ function setUp(options: Partial<GroupCommitOptions> = {}) {
   return { commit, run, clock, faults, database, tries, queries, given, warnings };
 }
 
-test('a failure that passes is tried again, and each try after the first is counted', async () => {
-  const { commit, run, faults, tries, warnings } = setUp();
-  const seen: number[] = [];
-  faults.store = (_, { retries }) => {
-    seen.push(retries);
-    return retries < 3 ? DEADLOCK : null;
-  };
-  expect(await run([1, 2])).toEqual(['stored 1', 'stored 2']);
-  expect(tries).toEqual([
-    [1, 2],
-    [1, 2],
-    [1, 2],
-    [1, 2],
-  ]);
-  // The waits between them grow with it.
-  expect(seen).toEqual([0, 1, 2, 3]);
-  expect(commit.retries).toBe(3);
-  expect(warnings).toEqual(['write: failed, retrying']);
-});
-
-test('a group is given up when its time is over, not a millisecond before', async () => {
-  for (const [ms, tried] of [
-    [99, 2],
-    [100, 1],
-  ]) {
-    const { run, clock, faults, tries, given, warnings } = setUp();
-    const startedAt = 5_000;
-    clock.ms = startedAt;
-    faults.store = () => {
-      // The first try takes so long, the next one ends it.
-      clock.ms = startedAt + (tries.length === 1 ? (ms ?? 0) : 100);
-      return DEADLOCK;
-    };
-    expect(await run([1])).toEqual(['given up 1']);
-    expect(tries).toHaveLength(tried ?? 0);
-    expect(warnings.at(-1)).toBe('write: gave up after retries');
-    expect(given).toMatchObject([{ failure: 'transient', refusal: UNAVAILABLE, units: [1] }]);
-  }
-});
-
 test.each(['isUnreachable', 'hasLeft'])(
   'what is known to fail again is not tried again (%s)',
   async (why) => {
@@ -198,25 +158,6 @@ test('a fault is not tried again, and is told from one after which rows may be s
   }
 });
 
-test('a fault whose cause the engine hides is asked for by an insert, once', async () => {
-  const engine: EngineWrites = { ...writes, hidesFailure: (error) => error === BROKEN };
-  const { run, faults, given } = setUp({ engine });
-  const seen: boolean[] = [];
-  faults.store = (_, { uncertain }) => {
-    seen.push(uncertain);
-    return BROKEN;
-  };
-  await run([1]);
-  expect(seen).toEqual([false, true]);
-  expect(given).toMatchObject([{ failure: 'fault', refusal: OUTCOME_UNKNOWN }]);
-});
-
-test('what is no fault is what its SQLSTATE says, also where the engine hides causes', async () => {
-  const { run, faults } = setUp({ engine: { ...writes, hidesFailure: () => true } });
-  faults.store = (units) => (units.includes(2) ? POISON : null);
-  expect(await run([1, 2])).toEqual(['stored 1', 'refused 2']);
-});
-
 test('what the database refuses is found by halves, and the outcomes keep their order', async () => {
   const { run, faults, tries } = setUp();
   const isPoison = (unit: Unit): boolean => [3, 8].includes(unit);
@@ -226,18 +167,6 @@ test('what the database refuses is found by halves, and the outcomes keep their 
     units.map((unit) => (isPoison(unit) ? `refused ${unit}` : `stored ${unit}`)),
   );
   expect(tries).toHaveLength(13);
-});
-
-test('one half that may be stored does not make the other uncertain', async () => {
-  const { run, faults } = setUp();
-  const seen: [readonly Unit[], boolean][] = [];
-  faults.store = (units, { uncertain }) => {
-    seen.push([units, uncertain]);
-    if (units.length === 2) return POISON;
-    return units[0] === 1 && !uncertain ? new ConnectionLost('reset', true) : null;
-  };
-  expect(await run([1, 2])).toEqual(['stored 1', 'stored 2']);
-  expect(seen.at(-1)).toEqual([[2], false]);
 });
 
 test('missing partitions are made, thirty-two days at a time, and the group is tried once more', async () => {
@@ -256,14 +185,6 @@ test('missing partitions are made, thirty-two days at a time, and the group is t
     expect(tries).toHaveLength(2);
     expect(commit.retries).toBe(1);
   }
-});
-
-test('a partition that is missing although it was made is not made again', async () => {
-  const { run, faults, queries, given } = setUp();
-  faults.store = () => NO_ROOM;
-  expect(await run([1])).toEqual(['given up 1']);
-  expect(queries).toHaveLength(1);
-  expect(given).toMatchObject([{ failure: 'no-partition', refusal: NO_PARTITION, error: NO_ROOM }]);
 });
 
 test.each([
@@ -371,20 +292,6 @@ test('room for past days is made before their rows where rows without it do not 
   const now = setUp({ engine });
   await now.run([1]);
   expect(now.queries).toEqual([]);
-});
-
-test('of fifty thousand days it is known that they have room, of no more', async () => {
-  const { run, queries } = setUp({ engine: { ...writes, createsPartitionsAhead: true }, past: true });
-  const asked = async (units: readonly Unit[]): Promise<number> => {
-    const before = queries.length;
-    await run(units);
-    return queries.length - before;
-  };
-  const days = Array.from({ length: 50_000 }, (_, n) => 10_000 + n);
-  expect(await asked(days)).toBe(Math.ceil(50_000 / 32));
-  expect(await asked([10_000])).toBe(0);
-  expect(await asked([60_000])).toBe(1);
-  expect(await asked([10_000, 60_000])).toBe(1);
 });
 
 test('room that cannot be made ahead is left to the rows, and room that may come is waited for', async () => {

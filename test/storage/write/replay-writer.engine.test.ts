@@ -118,16 +118,6 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect(await rows()).toEqual([]);
   });
 
-  test('a database of another installation gets nothing', async () => {
-    const foreign = writerFor('f'.repeat(32));
-    const missing = { appId, typeId: 'typ_missing', typeName: 'missing' };
-    expect(await foreign.write([event(source), event(missing)])).toEqual(['foreign', 'foreign']);
-    await foreign.close();
-    expect(await rows()).toEqual([]);
-    expect(await counted()).toBe(0);
-    expect(await database.sql`SELECT FROM event_types`).toHaveLength(1);
-  });
-
   test('an event that the database refuses is found among its neighbors, with the reason', async () => {
     await database.sql.unsafe(
       `ALTER TABLE events ADD CONSTRAINT no_poison CHECK (payload::text NOT LIKE '%poison%')`,

@@ -1,8 +1,8 @@
 /** Declared fields in a cluster: what it promises beside the contracts of every engine. */
 import pino from 'pino';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { declareField, listFieldProgress, listFields, removeField } from '../../../../src/apps/fields.ts';
-import { DAY_MS, HOUR_MS } from '../../../../src/storage/counts/levels.ts';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect } from 'vitest';
+import { declareField, listFields, removeField } from '../../../../src/apps/fields.ts';
+import { DAY_MS } from '../../../../src/storage/counts/levels.ts';
 import { checkCounts } from '../../../../src/storage/counts/recount.ts';
 import { connect } from '../../../../src/storage/database/connect.ts';
 import { clusterOf } from '../../../../src/storage/engines/citus/cluster.ts';
@@ -109,26 +109,6 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
       }
     }
 
-    test('values are counted from rows, on the node of the app', async () => {
-      await declare(1);
-      await fields.settle();
-      const { sql, clock } = fields;
-      clock.now += HOUR_MS;
-      await fields.upkeep.everySecond();
-      await write(30);
-      await expectExact();
-      await fields.settle();
-      await expectExact();
-      await fields.upkeep.everySecond();
-      expect(await sql`SELECT FROM uncounted_minutes`).toHaveLength(0);
-      await expectExact();
-      // The coordinator has none of it.
-      const [shards] = await sql`
-        SELECT count(*)::int AS count FROM citus_shards
-         WHERE nodeport = ${cluster.coordinator.port} AND table_name = 'field_day_counts'::regclass`;
-      expect(shards?.count).toBe(0);
-    });
-
     atNight(
       'shards are moved while fields are counted and read: nothing is lost, nothing doubled',
       async () => {
@@ -207,57 +187,6 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
       await expectExact(2);
       await expectExact(1);
     });
-
-    atNight(
-      'a backfill tells how much is left, and counts that are wrong are found and recounted',
-      async () => {
-        const place = (appId: number) => clusterOf(fields.database.sql.pool.database).placeOf(appId);
-        if (place(1)?.node === place(2)?.node) await move(2);
-        await clusterOf(fields.database.sql.pool.database).renew();
-        await write(60, 1);
-        await write(30, 2);
-        await declareField(fields.sql, { ...FIELD, appId: 1, backfill: true });
-        expect(await listFieldProgress(fields.sql, 1)).toMatchObject([
-          { completeFrom: null, eventsLeft: null },
-        ]);
-        await fields.upkeep.everySecond();
-        const [begun] = await listFieldProgress(fields.sql, 1);
-        expect(begun?.backfill).toBe(true);
-        expect(begun?.eventsLeft).toBe(ofApp(1).filter(({ at }) => at < Number(begun?.completeFrom)).length);
-        expect(begun?.eventsLeft).toBeGreaterThan(0);
-        await completed(1);
-        expect(await listFieldProgress(fields.sql, 1)).toMatchObject([
-          { backfill: false, eventsLeft: 0, values: 3 },
-        ]);
-        await declare(2);
-        await fields.settle();
-        // Until then readers count these minutes from rows, whatever their counts are.
-        await fields.upkeep.everySecond();
-        await expectExact();
-        const { sql, alone, database } = fields;
-        await sql`UPDATE field_minute_counts SET count = count + 3 WHERE app_id = 1`;
-        await sql`DELETE FROM field_day_counts WHERE app_id = 1`;
-        const found = await ENGINES[database.engine].compareApps?.(alone, DAY, ALL);
-        expect(found?.examples[0]).toMatchObject({
-          level: 'minute',
-          app: 'app1',
-          field: { path: ['country'] },
-        });
-        const storage = await openStorage(sql);
-        const days: number[] = [];
-        const interval = { from: DAY, until: DAY + DAY_MS };
-        await storage.recount(alone, interval, ({ differing }) => days.push(differing));
-        expect(days).toEqual([found?.differing]);
-        // Those of several nodes are summed.
-        await sql`DELETE FROM field_day_counts`;
-        const ofBoth = await ENGINES[database.engine].compareApps?.(alone, DAY, ALL);
-        await storage.recount(alone, interval, ({ differing }) => days.push(differing));
-        expect(days).toEqual([found?.differing, ofBoth?.differing]);
-        await expectExact(1);
-        await expectExact(2);
-        expect(await ENGINES[database.engine].compareApps?.(alone, DAY, ALL)).toMatchObject({ differing: 0 });
-      },
-    );
 
     atNight(
       'a check compares as many apps as its limits allow, and says which days it could not finish',

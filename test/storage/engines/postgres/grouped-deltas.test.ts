@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { readAppStats } from '../../../../src/storage/counts/app-stats.ts';
 import { compareDay } from '../../../../src/storage/counts/differences.ts';
-import { connect, type Sql, type Transaction } from '../../../../src/storage/database/connect.ts';
+import type { Sql, Transaction } from '../../../../src/storage/database/connect.ts';
 import { CopyConnection } from '../../../../src/storage/database/copy-connection.ts';
 import {
   countDeltas,
@@ -13,7 +13,6 @@ import { readEventPage } from '../../../../src/storage/read/event-page.ts';
 import { readAppSnapshot, readSnapshot } from '../../../../src/storage/read/snapshot.ts';
 import { copyGroup } from '../../../../src/storage/write/engine-writes.ts';
 import { type TestDatabase, testDatabase } from '../../../support/database.ts';
-import { blocksOf, heldSnapshot, passTransactions } from '../../../support/held-snapshot.ts';
 
 const DAY_MS = 86_400_000;
 const START = Date.UTC(2026, 1, 26);
@@ -121,27 +120,4 @@ test('few deltas have rows of their own, which cost a reader less', async () => 
     ),
   );
   expect([await rowsOf('grouped_deltas'), await rowsOf('count_deltas')]).toEqual([0, 2]);
-});
-
-test('while a snapshot stays in use, reads and folds do not go through the dead rows of what is folded', async () => {
-  const { sql } = database;
-  const holder = await heldSnapshot(database.address, { hasWritten: false });
-  const reader = connect(sql.pool.database, { connections: 1, name: 'test reader' });
-  await passTransactions(sql, 1_100);
-  const costs: number[] = [];
-  for (let round = 1; round <= 40; round += 1) {
-    await store(NOON);
-    await foldCounts(sql);
-    if (round !== 10 && round < 38) continue;
-    await passTransactions(sql, 1_100);
-    const read = await blocksOf(reader, ['grouped_deltas'], async (pool) => {
-      expect(await total(1, null, pool)).toBe(round);
-    });
-    costs.push(read + (await blocksOf(reader, ['grouped_deltas'], foldCounts)));
-  }
-  await holder.release();
-  await reader.end();
-  // The rows of 28 groups are 14 pages more, for the read and for the fold.
-  const [first, ...last] = costs;
-  expect(Math.min(...last)).toBeLessThanOrEqual((first ?? 0) + 10);
 });

@@ -343,17 +343,6 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
       expect(await blocksOf(alone, ['stale_buckets'], mergeMarks)).toBeLessThanOrEqual(most);
     });
 
-    test('a merge stores marks in the order of their index, whatever the planner knows', async () => {
-      await mark();
-      await mergeMarks(own.sql);
-      await own.sql`ANALYZE stale_buckets`;
-      await mark();
-      await mergeMarks(own.sql);
-      const stored = await own.sql<{ bucket: Date }[]>`SELECT bucket FROM stale_buckets ORDER BY ctid`;
-      const times = stored.map(({ bucket }) => bucket.getTime());
-      expect(times).toEqual(times.toSorted((a, b) => a - b));
-    });
-
     test('nor of marks that were lifted, and what the open transaction stores late is counted', async () => {
       const settings = {
         CHUNK_HOURS: 24,
@@ -432,29 +421,6 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
       CONSUMER_REACH_HOURS: 168,
     });
     expect(await policies()).toEqual([]);
-  });
-
-  test('batches of the columnstore are smaller than usual, unless somebody has chosen their size', async () => {
-    const settings = {
-      CHUNK_HOURS: 24,
-      COMPRESS_AFTER_DAYS: 7,
-      RETENTION_DAYS: 0,
-      CONSUMER_REACH_HOURS: 168,
-    };
-    const sizeOfNewSession = async (): Promise<string | undefined> => {
-      const session = connect({ url: database.url }, { connections: 1, name: 'test' });
-      const [row] = await session<
-        { size: string }[]
-      >`SELECT current_setting('timescaledb.compression_batch_size_limit') AS size`;
-      await session.end();
-      return row?.size;
-    };
-    await Promise.all([applyPolicies(sql, settings), applyPolicies(sql, settings)]);
-    expect(await sizeOfNewSession()).toBe('333');
-    const [{ name } = { name: '' }] = await sql<{ name: string }[]>`SELECT current_database() AS name`;
-    await sql`ALTER ROLE CURRENT_USER IN DATABASE ${sql(name)} SET timescaledb.compression_batch_size_limit = 500`;
-    await applyPolicies(sql, settings);
-    expect(await sizeOfNewSession()).toBe('500');
   });
 
   test('every aggregate has a refresh policy where the retention leaves room for one', async () => {
