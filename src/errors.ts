@@ -246,7 +246,13 @@ export function notYet(details: string, retryAfterSeconds = 1): Rejection {
 
 /** The refusal of a body for one of its fields. @param problem worded to follow the field's name */
 export function invalidField(field: string, problem: string): Rejection {
-  return new Rejection('invalidBody', `The field ${JSON.stringify(field)} ${problem}.`, { param: field });
+  const message = ended(`The field ${JSON.stringify(field)} ${problem}`);
+  return new Rejection('invalidBody', message, { param: field });
+}
+
+/** A sentence with its full stop, unless it ends in a question. */
+export function ended(sentence: string): string {
+  return sentence.endsWith('?') ? sentence : `${sentence}.`;
 }
 
 /**
@@ -266,7 +272,7 @@ export class Refused extends Error {
 /** @param message one line that says why, without a capital at its beginning and a stop at its end */
 export function refused(reason: Reason, message: string, options: RejectionOptions = {}): Refused {
   return new Refused(
-    new Rejection(reason, `${message.charAt(0).toUpperCase()}${message.slice(1)}.`, options),
+    new Rejection(reason, ended(`${message.charAt(0).toUpperCase()}${message.slice(1)}`), options),
     message,
   );
 }

@@ -25,7 +25,8 @@ function read() {
   const json = text.trimStart().startsWith('{') ? parseJson() : undefined;
   const [error] = tree.errors;
   if (json === undefined && error !== undefined) {
-    const [first = ''] = error.message.split(/ at line \d+|:?\n/);
+    const [words = ''] = error.message.split(/ at line \d+|:?\n/);
+    const first = error.code === 'MULTIPLE_DOCS' ? 'it must be one document, and another begins here' : words;
     return { mistake: { line: counter.linePos(error.pos[0]).line, problem: `is not valid: ${first}` } };
   }
   /** @type {Map<string, number>} */

@@ -20,7 +20,7 @@ export class ConfigMistake extends Error {
 
   constructor(path: Path, line: number | null, problem: string) {
     const pointer = pointerOf(path);
-    super(`line ${line ?? '?'}: ${pointer === '' ? 'the document' : pointer} ${problem}`);
+    super(`${line === null ? '' : `line ${line}: `}${pointer === '' ? 'the document' : pointer} ${problem}`);
     this.pointer = pointer;
     this.line = line;
     this.problem = problem;
@@ -142,6 +142,16 @@ function problemOf(error: Omit<ErrorObject, 'data'>): { path: Path; problem: str
     }
     case 'const': {
       return { path, problem: `must be ${JSON.stringify(error.schema)}` };
+    }
+    case 'type': {
+      const type = [error.schema].flat().join(' or ');
+      return { path, problem: `must be ${/^[aio]/.test(type) ? 'an' : 'a'} ${type}` };
+    }
+    case 'minimum': {
+      return { path, problem: `must be at least ${String(error.schema)}` };
+    }
+    case 'maximum': {
+      return { path, problem: `must be at most ${String(error.schema)}` };
     }
     default:
       return { path, problem: error.message ?? 'is not valid' };

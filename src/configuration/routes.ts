@@ -4,7 +4,7 @@ import type { ManagementScope, ManagementToken, ManagementTokens } from '../apps
 import type { Secret } from '../apps/secret.ts';
 import type { Window } from '../base/window.ts';
 import type { Config } from '../config.ts';
-import { Refused, Rejection } from '../errors.ts';
+import { ended, Refused, Rejection } from '../errors.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import { flag, Query } from '../http/query.ts';
@@ -213,11 +213,11 @@ async function apply(
     if (error instanceof Refused) return error.rejection;
     if (error instanceof ConfigMistake) {
       const { pointer, line, message } = error;
-      return new Rejection('invalidBody', `${message}.`, { param: pointer, fields: { line } });
+      return new Rejection('invalidBody', ended(message), { param: pointer, fields: { line } });
     }
     if (!(error instanceof ApplyFailure)) throw error;
     const { done, failed, message } = error;
-    return new Rejection('applyFailed', `${message}.`, { fields: { done, failed } });
+    return new Rejection('applyFailed', ended(message), { fields: { done, failed } });
   } finally {
     onChange();
   }

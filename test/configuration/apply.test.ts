@@ -345,7 +345,7 @@ test('what is wrong is refused with its line and its place, and nothing is chang
       'apps:\n  - name: A\n    fields:\n      - path: a\n        kind: numbr\n',
       /line 5: \/apps\/0\/fields\/0\/kind must be value or number or distinct$/,
     ],
-    ['a wrong type', 'apps:\n  - name: 7\n', /line 2: \/apps\/0\/name must be string$/],
+    ['a wrong type', 'apps:\n  - name: 7\n', /line 2: \/apps\/0\/name must be a string$/],
     ['a missing key', 'apps:\n  - owner: a@b.example\n', /line 2: \/apps\/0 needs name$/],
     ['no YAML', 'apps:\n  - name: "A\n', /line \d: the document is not valid: Missing closing/],
     ['a key twice', 'apps: []\napps: []\n', /line 2: the document is not valid: Map keys must be unique$/],
@@ -380,7 +380,10 @@ test('what is wrong is refused with its line and its place, and nothing is chang
       'apps:\n  - name: A\n    types:\n      - name: a\n        schema: {type: nonsense}\n',
       /line 5: \/apps\/0\/types\/0\/schema cannot be used/,
     ],
-    ['a list', '- a\n', /line 1: the document must be object$/],
+    ['a list', '- a\n', /line 1: the document must be an object$/],
+    ['nothing', '', /^the document must be an object$/],
+    ['no days', 'apps:\n  - {name: A, retention: 0}\n', /line 2: \/apps\/0\/retention must be at least 1$/],
+    ['two documents', 'version: 1\n---\nversion: 1\n', /line 2: .*must be one document, and another begins/],
   ];
   const before = await versions();
   for (const [what, text, message] of wrong) await expect(apply(text), what).rejects.toThrow(message);

@@ -3,9 +3,11 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import { expect, test } from 'vitest';
 import { OIDC_PROBLEMS } from '../../src/accounts/oidc/sign-in.ts';
-import { SETTINGS } from '../../src/config.ts';
+import { MAX_FIELDS } from '../../src/apps/fields.ts';
+import { readConfig, SETTINGS } from '../../src/config.ts';
 import { REFUSALS } from '../../src/errors.ts';
 import { API } from '../../src/service/api-description.ts';
+import { connectionsOf } from '../../src/service.ts';
 import { tidemark } from '../support/command-line.ts';
 import { patient } from '../support/patience.ts';
 import { sharedService } from '../support/service.ts';
@@ -31,6 +33,25 @@ const FOR_DEVELOPERS = new Set([
   'docs/architecture.md',
   'docs/performance.md',
 ]);
+
+test('ceilings that several pages name are those of the code', () => {
+  const connections = connectionsOf(readConfig({}));
+  const ceilings: readonly [page: string, says: RegExp, is: number][] = [
+    ['docs/accounts.md', /Declared fields of an app \| ([\d,]+)/, MAX_FIELDS],
+    ['docs/api.md', /declares paths of payloads, up to ([\d,]+)/, MAX_FIELDS],
+    ['docs/limits.md', /An app may have ([\d,]+) declarations/, MAX_FIELDS],
+    ['docs/questions.md', /([\d,]+) declarations an app/, MAX_FIELDS],
+    ['docs/sizing.md', /process uses up to ([\d,]+) connections/, connections],
+    ['docs/scaling.md', /process uses up to ([\d,]+) connections/, connections],
+    ['docs/scaling.md', /up to ([\d,]+) of each process to each node/, connections],
+    ['docs/scaling.md', /at 100 processes ([\d,]+) for a node/, 100 * connections],
+    ['docs/scaling.md', /100 processes are up to ([\d,]+) connections/, 100 * connections],
+  ];
+  for (const [page, says, is] of ceilings) {
+    const [, said = 'nothing'] = says.exec(readPage(page).replace(/\s+/g, ' ')) ?? [];
+    expect([page, String(says), Number(said.replaceAll(',', ''))]).toEqual([page, String(says), is]);
+  }
+});
 
 test.each(PAGES)('the links of %s lead to files and headings that exist', (path) => {
   const broken = links(readPage(path))

@@ -155,15 +155,17 @@ function* documents(
 function badAction(line: number): Rejection {
   return new Rejection(
     'invalidBody',
-    `Line ${line}: an action must be an object with ${ACTIONS.join(' or ')}.`,
+    `Line ${line}: an action must be an object with one of ${ACTIONS.join(', ')}.`,
   );
 }
 
 /** The action of a line; null for what is none. @param about reads what the action says */
 function itemOf(scan: JsonScan, about: JsonScan, pathIndex: string | null): Item | null {
-  const action = ACTIONS.find((one) => scan.span(one) !== null);
+  const [action, ...others] = ACTIONS.filter((one) => scan.span(one) !== null);
   const value = action === undefined ? null : scan.member(action);
-  if (!scan.isObject || action === undefined || value?.startsWith('{') !== true) return null;
+  // Of two actions nobody knows which one the next line belongs to.
+  if (!scan.isObject || action === undefined || others.length > 0 || value?.startsWith('{') !== true)
+    return null;
   about.begin(value, 0);
   about.step(value.length);
   const index = memberText(about, '_index') ?? pathIndex ?? '';
@@ -178,10 +180,10 @@ function itemOf(scan: JsonScan, about: JsonScan, pathIndex: string | null): Item
 
 /**
  * The end of an index that is made anew for each hour, day, week, month or size: a separator, then a year with its parts in order,
- * all separated or all joined. Two separated digits are a month or a week of the year (`xxxx.ww` of Logstash).
+ * all separated or all joined, but for the hour. Two separated digits are a month or a week of the year (`xxxx.ww` of Logstash).
  */
 const PERIOD =
-  /[-_.](?:(?:19|20)\d\d(?:(?:0[1-9]|1[0-2])(?:(?:0[1-9]|[12]\d|3[01])(?:[01]\d|2[0-3])?)?|[-_.](?:0[1-9]|[1-4]\d|5[0-3])|[-_.](?:0[1-9]|1[0-2])[-_.](?:0[1-9]|[12]\d|3[01])(?:[-_.T](?:[01]\d|2[0-3]))?|[-_.]?w(?:0[1-9]|[1-4]\d|5[0-3]))|0\d{5})$/i;
+  /[-_.](?:(?:19|20)\d\d(?:(?:0[1-9]|1[0-2])(?:(?:0[1-9]|[12]\d|3[01])(?:[-_.T]?(?:[01]\d|2[0-3]))?)?|[-_.](?:0[1-9]|[1-4]\d|5[0-3])|[-_.](?:0[1-9]|1[0-2])[-_.](?:0[1-9]|[12]\d|3[01])(?:[-_.T](?:[01]\d|2[0-3]))?|[-_.]?w(?:0[1-9]|[1-4]\d|5[0-3]))|0\d{5})$/i;
 /** Periods and numbers that are cut from one name at most. */
 const MOST_PERIODS = 4;
 
@@ -231,18 +233,23 @@ function bulkAnswer({ exchange, results, repeated }: RequestReport): Answer {
   return { status: 200, body, headers: PRODUCT };
 }
 
+/** A text in JSON with U+FFFD for what was no UTF-8. */
+function wellFormedJson(text: string): string {
+  return JSON.stringify(text.replaceAll(/\p{Surrogate}/gu, '\ufffd'));
+}
+
 /** Clients send those with the status 429 again, and no others. */
 function refusedText(item: Item | undefined, refusal: Rejection, line: number): string {
   const { id = null } = item ?? {};
   const status = refusal.isRetryable ? 429 : refusal.status;
-  const known = id === null ? '' : `,"_id":${JSON.stringify(id)}`;
+  const known = id === null ? '' : `,"_id":${wellFormedJson(id)}`;
   const { type, reason } = errorOf(refusal, status);
   const error = JSON.stringify({ type, reason: `Line ${line}: ${reason}` });
   return `${startOf(item)}${known},"status":${status},"error":${error}}}`;
 }
 
 function startOf(item: Item | undefined): string {
-  return `{"${item?.action ?? 'index'}":{"_index":${JSON.stringify(item?.index ?? '')}`;
+  return `{"${item?.action ?? 'index'}":{"_index":${wellFormedJson(item?.index ?? '')}`;
 }
 
 function storedMembers(id: string, isRepeated: boolean): string {

@@ -224,6 +224,8 @@ const IN_PATH = {
   form: /^[^/]{1,512}$/,
   refusal: new Rejection('notFound', 'There is nothing at this path.'),
 };
+/** Clients encode a slash in it. */
+const ID_IN_PATH = { ...IN_PATH, form: /^.{1,512}$/s };
 
 function bulkRoute(method: 'POST' | 'PUT', path: string, id: string): Declaration {
   const isNamed = path.includes(':index');
@@ -274,7 +276,11 @@ export const DOCUMENT_ROUTES = [
 ];
 
 function elasticRoutes(path: string): readonly Declaration[] {
-  const names = path.split('/').flatMap((part) => (part.startsWith(':') ? [[part.slice(1), IN_PATH]] : []));
+  const names = path
+    .split('/')
+    .flatMap((part) =>
+      part.startsWith(':') ? [[part.slice(1), part === ':id' ? ID_IN_PATH : IN_PATH]] : [],
+    );
   return (['POST', 'PUT'] as const).map((method) => ({
     method,
     path: `/v1/elasticsearch/${path}`,

@@ -61,6 +61,14 @@ const FIXED = ['id', 'typeId', 'type', 'createdAt', 'payload'];
 /** Digits of a number that a spreadsheet keeps. */
 const KEPT_DIGITS = 15;
 
+/** Longer texts are no numbers, dates or amounts. */
+const LONGEST_VALUE = 40;
+
+/** Whether a spreadsheet may read a text as another value, in whatever language: `00123`, `5%`, `Jan 5`, `MARCH1`, `true`. */
+function isAmbiguous(text: string): boolean {
+  return text.length <= LONGEST_VALUE && /^(?:true|false)$|\p{Nd}/iu.test(text);
+}
+
 /** Titles of columns, told apart from those that every file has. */
 function titlesOf(columns: readonly FieldColumn[]): string[] {
   const titles = new Set(FIXED);
@@ -123,11 +131,8 @@ export class CsvLines {
       // A number is no formula, though it may begin with a minus.
       const isWord = values.length === 1 && values[0]?.isString === false;
       if (text === '') return '';
-      if (
-        this.#keepsTexts &&
-        (isWord ? text.replace(/\D/g, '').length > KEPT_DIGITS : /^[\d.,/:eE -]+$/.test(text))
-      )
-        return quoted(`="${text}"`);
+      if (this.#keepsTexts && (isWord ? text.replace(/\D/g, '').length > KEPT_DIGITS : isAmbiguous(text)))
+        return quoted(`="${text.replaceAll('"', '""')}"`);
       return quoted(isWord ? text : this.#text(text));
     });
   }

@@ -65,7 +65,7 @@ const EXPORT_QUERY = new Query(
     ),
     bom: flag('In CSV: begins with a byte order mark, by which spreadsheets know that the text is UTF-8.'),
     texts: oneOf(
-      'In CSV: `quoted` writes texts of `column` that look like numbers or dates, and numbers of more than 15 digits, as `="00123"`, which a spreadsheet keeps as texts.',
+      'In CSV: `quoted` writes short texts of `column` with a digit, `true` and `false`, and numbers of more than 15 digits as `="00123"`, which a spreadsheet keeps as texts.',
       TEXTS,
       'exact',
     ),

@@ -128,7 +128,9 @@ const FOREIGN = new Rejection(
 const NO_MESSAGE = invalidRequest(
   'The body must be a message of JSON-RPC 2.0: {"jsonrpc":"2.0","id":1,"method":"tools/list"}.',
 );
-const NO_ID = invalidRequest('The id of a request is a text or a whole number; a notification has none.');
+const NO_ID = invalidRequest(
+  'The id of a request is a text, or a whole number that a double holds; a notification has none.',
+);
 const NO_PARAMS = invalidRequest('params must be an object.');
 const TOO_MANY = invalidRequest(`A batch has from 1 to ${MOST_MESSAGES} messages.`);
 
@@ -275,8 +277,8 @@ function messageOf(sent: unknown): Message | Rejection {
   const { id, method, params = {} } = sent;
   if (method === undefined && ('result' in sent || 'error' in sent)) return NOTHING;
   if (typeof method !== 'string') return NO_MESSAGE;
-  if (id !== undefined && typeof id !== 'string' && !(typeof id === 'number' && Number.isInteger(id)))
-    return NO_ID;
+  const isKnown = typeof id === 'string' || (typeof id === 'number' && Number.isSafeInteger(id));
+  if (id !== undefined && !isKnown) return NO_ID;
   if (!isObject(params)) return NO_PARAMS;
   return { id: id ?? null, method, params };
 }

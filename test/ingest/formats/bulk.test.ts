@@ -19,7 +19,7 @@ afterAll(() => service.stop());
 function request(
   method: string,
   path: string,
-  body?: string,
+  body?: string | Buffer,
   headers: Readonly<Record<string, string | null>> = {},
 ): Promise<HttpResponse> {
   return service.request({
@@ -152,7 +152,7 @@ test('an empty _id is none: the answer has the id of the event', async () => {
 test('indexes that are made by period, or rolled over, are one type', async () => {
   const periods = ['2026-01-31', '2026.01.31', '20260131', '2026013108', '2026-w05', '2026.05', '202601'];
   const more = ['2026-01-31.08', '2026.01.31-000001', '000001', '2026.01.31.08', '2026.53', '2026_w05'];
-  const joined = ['2026_01_31', '2026_01_31_08', '2026_01', '20260131', '2026-01-31T08'];
+  const joined = ['2026_01_31', '2026_01_31_08', '2026_01', '20260131', '20260131-08', '2026-01-31T08'];
   const names = [
     ...[...periods, ...more].map((period) => `web-${period}`),
     ...joined.map((period) => `web_${period}`),
@@ -294,6 +294,8 @@ test('one document a request is stored, by the client too; a repeat with an id s
     ['POST', '/single/_doc/a', 200],
     ['PUT', '/single/_create/b', 201],
     ['POST', '/single-2026.01.31/_create/c', 201],
+    ['PUT', '/single/_create/d%2Fe%20%25', 201],
+    ['PUT', '/single/_doc/d%2fe%20%25', 200],
   ] as const) {
     const response = await request(method, path, JSON.stringify({ ...at, path }));
     expect([path, response.status, JSON.parse(response.body)]).toMatchObject([
@@ -302,7 +304,7 @@ test('one document a request is stored, by the client too; a repeat with an id s
       { result: status === 201 ? 'created' : 'noop', _index: path.split('/')[1], _version: 1 },
     ]);
   }
-  expect(await stored('single')).toHaveLength(4);
+  expect(await stored('single')).toHaveLength(5);
   const client = new Client({
     node: `${service.url}${PREFIX}`,
     auth: { apiKey: service.app.loggingToken },
@@ -325,6 +327,18 @@ test('one document a request is stored, by the client too; a repeat with an id s
       { error: { type: 'document_parsing_exception', reason: expect.stringContaining(reason) }, status: 400 },
     ]);
   }
+});
+
+test('an action of which nobody knows what it stores ends the request; what was sent in other bytes is answered in UTF-8', async () => {
+  const two = `${JSON.stringify({ index: { _index: 'one' }, create: { _index: 'other' } })}\n{}\n`;
+  const refused = await request('POST', '/_bulk', two);
+  expect([refused.status, JSON.parse(refused.body).error.reason]).toEqual([
+    400,
+    'Line 1: an action must be an object with one of index, create, update, delete.',
+  ]);
+  const broken = Buffer.from(`${JSON.stringify({ index: { _index: 'é', _id: 'ü' } })}\n{}\n`, 'latin1');
+  const { items } = JSON.parse((await request('POST', '/_bulk', broken)).body);
+  expect(items).toMatchObject([{ index: { _index: '\ufffd', _id: '\ufffd', status: 400 } }]);
 });
 
 test('a bulk may have a type in its path, a pipeline and other parameters', async () => {

@@ -5,6 +5,8 @@ import { text } from 'node:stream/consumers';
 import { createGunzip } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createResourceToken, revokeResourceToken } from '../../../src/apps/resource-tokens.ts';
+import { TimeSlice } from '../../../src/base/time-slice.ts';
+import { CsvLines } from '../../../src/read/export/csv-lines.ts';
 import { checkAnswer } from '../../support/described.ts';
 import { startTestService, type TestService, until } from '../../support/service.ts';
 import { storeRows } from '../../support/stored-events.ts';
@@ -212,6 +214,23 @@ describe('over HTTP,', () => {
       expect(refused.statusCode).toBe(400);
       expect(await text(refused)).toContain('column ');
     }
+  });
+
+  test('texts that a spreadsheet may read as another value stay texts', async () => {
+    const form = { formulas: 'escape', separator: 'comma', bom: false, texts: 'quoted' } as const;
+    const cell = async (value: unknown): Promise<string | undefined> => {
+      const head = `{"id":"${'0'.repeat(36)}","typeId":"t","type":"t","createdAt":"2026-01-31T08:30:00.123Z"`;
+      const line = `${head},"payload":${JSON.stringify({ v: value })}}`;
+      const csv = new CsvLines(form, [{ title: 'v', path: ['v'] }]);
+      const converted = await csv.convert(Buffer.from(line), new TimeSlice());
+      return /Z,(".*"),"\{/.exec(converted.toString())?.[1];
+    };
+    const kept = ['00123', '5%', 'Jan 5', 'MARCH1', '(5)', '$5', 'TRUE', 'false', '٣', '10:30'];
+    for (const text of kept) expect(await cell(text)).toBe(`"=""${text}"""`);
+    expect(await cell('5"')).toBe('"=""5"""""""');
+    for (const text of ['true story', 'none', `${'word '.repeat(9)}5`])
+      expect(await cell(text)).toBe(`"${text}"`);
+    expect([await cell(12), await cell(1_234_567_890)]).toEqual(['"12"', '"1234567890"']);
   });
 
   test('the file has the name of the app and the days of the range', async () => {

@@ -150,6 +150,7 @@ describe('the protocol', () => {
     const noMessage = ['[]', '1', 'null', { id: 1, method: 'ping' }, { ...PING, method: 1 }];
     const noRequest = [
       { ...PING, id: 1.5 },
+      { ...PING, id: 2 ** 53 },
       { ...PING, id: null },
       { ...PING, id: {} },
       { ...PING, params: [] },
