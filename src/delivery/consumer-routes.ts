@@ -205,6 +205,7 @@ interface Place {
   readonly store: ConsumerStore;
   readonly appId: number;
   readonly name: string;
+  readonly pass: () => Promise<boolean>;
 }
 
 export function consumerRoutes(given: Omit<ConsumerRouteOptions, 'ahead'>): readonly Route[] {
@@ -231,7 +232,7 @@ export function consumerRoutes(given: Omit<ConsumerRouteOptions, 'ahead'>): read
       ...SKIP,
       handle: (exchange) =>
         admitted(options, exchange, (token, appId) =>
-          inPlace(options, exchange, { token, appId }, (place) => skip(place, token, exchange)),
+          inPlace(options, exchange, { token, appId }, (place) => skip(place, token)),
         ),
     },
   ];
@@ -257,8 +258,8 @@ async function inPlace(
 ): Promise<Outcome> {
   const turn = { kind: 'token', turns: token.holder, waiter: exchange } as const;
   const name = exchange.parameters[1] ?? '';
-  return await slots.run(turn, ({ sql }) =>
-    work({ sql, store: new ConsumerStore(engine, sql, ahead), appId, name }),
+  return await slots.run(turn, ({ sql, pass }) =>
+    work({ sql, store: new ConsumerStore(engine, sql, ahead), appId, name, pass }),
   );
 }
 
@@ -318,7 +319,7 @@ async function lease(
 
 /** A read that fails leaves no lease. */
 async function readOrRelease(
-  { store, appId, name }: Omit<Place, 'sql'>,
+  { store, appId, name }: Pick<Place, 'store' | 'appId' | 'name'>,
   { position, types, filter, epoch }: Lease,
   options: { readonly limit: number; readonly maxBytes: number },
 ): ReturnType<typeof readBatch> {
@@ -370,15 +371,14 @@ async function release(
 const MOST_SKIP_STEPS = 20;
 
 async function skip(
-  { sql, store, appId, name }: Place,
+  { sql, store, appId, name, pass }: Place,
   { tokenId }: ResourceToken,
-  exchange: Exchange,
 ): Promise<Outcome> {
   const [token] = await sql<{ name: string }[]>`SELECT name FROM resource_tokens WHERE id = ${tokenId}`;
   try {
     const eventId = await skipInConsumer(sql, store, appId, {
       ...{ name, by: { userId: null, email: token?.name ?? '' } },
-      ...{ mostSteps: MOST_SKIP_STEPS, isStopped: () => exchange.settled },
+      ...{ mostSteps: MOST_SKIP_STEPS, pass },
     });
     return done<{ eventId: string | null }>({ eventId });
   } catch (error) {

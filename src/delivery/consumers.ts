@@ -155,8 +155,8 @@ const SKIP_LEASE_MS = 30_000;
 export interface SkipLimits {
   /** How often a hundred events are looked at; where the event is not among them, the next call continues there. */
   readonly mostSteps?: number;
-  /** Asked before each step: whether nobody waits for it any more. */
-  readonly isStopped?: () => boolean;
+  /** Lets others in before each step. @returns false where nobody waits for it any more */
+  readonly pass?: () => Promise<boolean>;
 }
 
 /**
@@ -167,7 +167,7 @@ export interface SkipLimits {
 export async function skipNext(
   store: ConsumerStore,
   { appId, name, kind }: { readonly appId: number; readonly name: string; readonly kind: ConsumerKind },
-  { mostSteps = Number.POSITIVE_INFINITY, isStopped = () => false }: SkipLimits = {},
+  { mostSteps = Number.POSITIVE_INFINITY, pass = async () => true }: SkipLimits = {},
 ): Promise<CommittedEvent | null | 'lost' | 'leased' | 'later'> {
   await store.endLease(appId, name);
   const lease = await store.lease(appId, name, SKIP_LEASE_MS, kind);
@@ -178,7 +178,7 @@ export async function skipNext(
   let position = lease.position;
   let hasMore = true;
   for (let steps = 0; hasMore; steps += 1) {
-    if (steps >= mostSteps || isStopped()) {
+    if (steps >= mostSteps || !(await pass())) {
       await store.release(appId, name, epoch);
       return 'later';
     }

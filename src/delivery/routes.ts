@@ -43,6 +43,7 @@ import {
   skipEvent,
   type TriedWebhook,
   testWebhook,
+  type Webhook,
 } from './webhooks.ts';
 
 export interface DeliveryRoutesOptions {
@@ -131,7 +132,7 @@ function webhookRoutes(options: DeliveryRoutesOptions): readonly Route[] {
       '/api/apps/:appId/webhooks/:webhookId/:action',
       'change',
       NO_FIELDS,
-      (call, _, outside) => inFields('webhookId', () => actOnWebhook(options, store, call, outside)),
+      (call, _, outside) => inFields('webhookId', () => actOnWebhook(options, call, outside)),
     ),
     api.change('DELETE', '/api/apps/:appId/webhooks/:webhookId', 'change', NO_FIELDS, async (call) => {
       const found = await findWebhook(sql, call.parameters[1] ?? '', call.app.id);
@@ -143,10 +144,10 @@ function webhookRoutes(options: DeliveryRoutesOptions): readonly Route[] {
 
 async function actOnWebhook(
   options: DeliveryRoutesOptions,
-  store: ConsumerStore,
-  { app, by, parameters, exchange }: MemberCall,
+  call: MemberCall,
   outside: Outside,
 ): Promise<Outcome> {
+  const { app, by, parameters } = call;
   const { sql, secret } = options;
   const [, webhookId = '', action = ''] = parameters;
   const found = await findWebhook(sql, webhookId, app.id);
@@ -156,11 +157,7 @@ async function actOnWebhook(
       await setWebhookState(sql, found, action === 'pause' ? 'paused' : 'active', by);
       return done<Nothing>({});
     case 'skip':
-      return done<{ eventId: string | null }>({
-        eventId: await skipEvent(sql, store, found, {
-          ...{ by, mostSteps: MOST_SKIP_STEPS, isStopped: () => exchange.settled },
-        }),
-      });
+      return await outside(() => skip(options, call, found));
     case 'rotate':
       return done<{ secret: string; previousValidUntil: Date }>(
         await rotateWebhookSecret(sql, secret, found, by),
@@ -173,6 +170,20 @@ async function actOnWebhook(
     default:
       return NO_ACTION;
   }
+}
+
+/** Looks for the event in the turns of reads: what comes before it may be many. */
+async function skip(
+  { api, engine }: DeliveryRoutesOptions,
+  call: MemberCall,
+  webhook: Webhook,
+): Promise<Outcome> {
+  return await api.inTurn(call, async ({ sql, pass }) => {
+    const limits = { by: call.by, mostSteps: MOST_SKIP_STEPS, pass };
+    return done<{ eventId: string | null }>({
+      eventId: await skipEvent(sql, new ConsumerStore(engine, sql), webhook, limits),
+    });
+  });
 }
 
 const SEALED_OTHERWISE: TriedWebhook = {

@@ -272,7 +272,7 @@ export interface Instants {
 }
 
 /** Steps between two pauses: some 50 µs. */
-const STEPS_AT_ONCE = 512;
+const STEPS_AT_ONCE = 4_096;
 
 /** @param times ascending @param latest a whole minute */
 export function* instantsOf(
@@ -280,51 +280,50 @@ export function* instantsOf(
   latest: number,
   shifts: ReadonlySet<number>,
 ): Generator<undefined, Instants> {
-  // Counts are those of whole minutes: steps within one share its instant.
-  const instantOf = (at: number): number =>
-    Math.max(0, Math.min(Math.floor(at / MINUTE_MS) * MINUTE_MS, latest));
-  let sorted: number[] = [];
+  const ofShifts = new Map<number, Float64Array>();
+  let sorted = new Float64Array(0);
   for (const shift of shifts) {
-    // Both are ascending.
-    const merged: number[] = [];
-    let next = 0;
-    for (const [index, time] of times.entries()) {
-      const instant = instantOf(time - shift);
-      for (let at = sorted[next]; at !== undefined && at <= instant; at = sorted[next]) {
-        merged.push(at);
-        next += 1;
-        if (next % STEPS_AT_ONCE === 0) yield;
-      }
-      if (merged.at(-1) !== instant) merged.push(instant);
-      if (index % STEPS_AT_ONCE === 0) yield;
+    // Counts are those of whole minutes: steps within one share its instant.
+    const own = new Float64Array(times.length);
+    for (let index = 0; index < own.length; index += 1) {
+      const minute = Math.floor(((times[index] ?? 0) - shift) / MINUTE_MS) * MINUTE_MS;
+      own[index] = Math.max(0, Math.min(minute, latest));
     }
-    for (; next < sorted.length; next += 1) {
-      merged.push(sorted[next] ?? 0);
-      if (next % STEPS_AT_ONCE === 0) yield;
-    }
-    sorted = merged;
+    ofShifts.set(shift, own);
+    yield;
+    sorted = yield* merged(sorted, own);
   }
   const places = new Map<number, Uint32Array>();
-  for (const shift of shifts) {
-    const ofShift = new Uint32Array(times.length);
+  for (const [shift, own] of ofShifts) {
+    const ofShift = new Uint32Array(own.length);
     places.set(shift, ofShift);
-    for (const [index, time] of times.entries()) {
-      ofShift[index] = placeOf(sorted, instantOf(time - shift));
-      if (index % STEPS_AT_ONCE === 0) yield;
+    let place = 0;
+    for (let index = 0; index < own.length; index += 1) {
+      const instant = own[index] ?? 0;
+      while ((sorted[place] ?? instant) < instant) place += 1;
+      ofShift[index] = place;
     }
+    yield;
   }
-  return { sorted, places };
+  return { sorted: [...sorted], places };
 }
 
-/** Where a number is in an ascending list that has it. */
-function placeOf(sorted: readonly number[], wanted: number): number {
-  let [low, high] = [0, sorted.length - 1];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if ((sorted[middle] ?? 0) < wanted) low = middle + 1;
-    else high = middle;
+/** The numbers of two ascending lists, ascending, each once. */
+function* merged(left: Float64Array, right: Float64Array): Generator<undefined, Float64Array> {
+  const all = new Float64Array(left.length + right.length);
+  let [length, l, r] = [0, 0, 0];
+  while (l < left.length || r < right.length) {
+    const [a, b] = [left[l] ?? Number.POSITIVE_INFINITY, right[r] ?? Number.POSITIVE_INFINITY];
+    if (a <= b) l += 1;
+    else r += 1;
+    const next = a <= b ? a : b;
+    if (length === 0 || all[length - 1] !== next) {
+      all[length] = next;
+      length += 1;
+    }
+    if ((l + r) % STEPS_AT_ONCE === 0) yield;
   }
-  return low;
+  return all.subarray(0, length);
 }
 
 function tooLarge(): Unsupported {

@@ -151,7 +151,9 @@ export function bucketParts(
   for (const at of [...buckets.starts, buckets.end]) {
     if (at % DAY_MS === 0) continue;
     const day = floorTo(at, DAY_MS);
-    cutsOf.set(day, [...(cutsOf.get(day) ?? []), at]);
+    const cuts = cutsOf.get(day);
+    if (cuts === undefined) cutsOf.set(day, [at]);
+    else cuts.push(at);
   }
   const [days, moved, rest]: [LevelInterval[], LevelInterval[], LevelInterval[]] = [[], [], []];
   const single = [...cutsOf.values()].find((cuts) => cuts.length === 1)?.[0] ?? 0;
