@@ -370,10 +370,7 @@ async function release(
 /** How often a request looks at 100 events for the one that comes next. */
 const MOST_SKIP_STEPS = 20;
 
-async function skip(
-  { sql, store, appId, name, pass }: Place,
-  { tokenId }: ResourceToken,
-): Promise<Outcome> {
+async function skip({ sql, store, appId, name, pass }: Place, { tokenId }: ResourceToken): Promise<Outcome> {
   const [token] = await sql<{ name: string }[]>`SELECT name FROM resource_tokens WHERE id = ${tokenId}`;
   try {
     const eventId = await skipInConsumer(sql, store, appId, {

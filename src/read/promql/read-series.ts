@@ -311,9 +311,11 @@ export function* instantsOf(
 /** The numbers of two ascending lists, ascending, each once. */
 function* merged(left: Float64Array, right: Float64Array): Generator<undefined, Float64Array> {
   const all = new Float64Array(left.length + right.length);
-  let [length, l, r] = [0, 0, 0];
-  while (l < left.length || r < right.length) {
-    const [a, b] = [left[l] ?? Number.POSITIVE_INFINITY, right[r] ?? Number.POSITIVE_INFINITY];
+  let length = 0;
+  let l = 0;
+  for (let r = 0; l < left.length || r < right.length; ) {
+    const a = l < left.length ? (left[l] ?? 0) : Number.POSITIVE_INFINITY;
+    const b = r < right.length ? (right[r] ?? 0) : Number.POSITIVE_INFINITY;
     if (a <= b) l += 1;
     else r += 1;
     const next = a <= b ? a : b;
@@ -347,9 +349,11 @@ function valuesOf(
     of.at.places.get(shift),
   );
   return times.map((step, index) => {
-    const [until, from] = [untils[index] ?? 0, froms[index] ?? 0];
+    const until = untils[index] ?? 0;
+    const from = froms[index] ?? 0;
     if (window === null) return isKnown(step) ? (counts[until] ?? 0) : null;
-    const [end, begin] = [counted[until] ?? 0, counted[from] ?? 0];
+    const end = counted[until] ?? 0;
+    const begin = counted[from] ?? 0;
     if (begin >= end) {
       if (quarterHoursBefore !== null && end < quarterHoursBefore)
         warnings.add(

@@ -427,13 +427,13 @@ async function matrixRows(
 ): Promise<readonly string[]> {
   const rows: string[] = [];
   for (const { labels, values } of series) {
-    let points = '';
-    for (const [index, at] of times.entries()) {
+    const points: string[] = [];
+    for (let index = 0; index < times.length; index += 1) {
       const value = values[index] ?? null;
-      if (value !== null) points += `${points === '' ? '' : ','}[${at / 1_000},${numberText(value)}]`;
+      if (value !== null) points.push(`[${(times[index] ?? 0) / 1_000},${numberText(value)}]`);
       if (slices.isOverAfterStep) await slices.next();
     }
-    if (points !== '') rows.push(`{"metric":${JSON.stringify(labels)},"values":[${points}]}`);
+    if (points.length > 0) rows.push(`{"metric":${JSON.stringify(labels)},"values":[${points}]}`);
   }
   return rows;
 }
