@@ -281,7 +281,7 @@ export function* instantsOf(
   shifts: ReadonlySet<number>,
 ): Generator<undefined, Instants> {
   const ofShifts = new Map<number, Float64Array>();
-  let sorted = new Float64Array(0);
+  let sorted: Float64Array = new Float64Array(0);
   for (const shift of shifts) {
     // Counts are those of whole minutes: steps within one share its instant.
     const own = new Float64Array(times.length);
