@@ -253,7 +253,9 @@ test('skipping an event takes some steps, and ends with its client and its lease
   }
   const store = new Counted('postgres', service.sql);
   const notYet = { rejection: { reason: 'unavailable' } };
-  await expect(skipEvent(service.sql, store, found, { pass: async () => false })).rejects.toMatchObject(notYet);
+  await expect(skipEvent(service.sql, store, found, { pass: async () => false })).rejects.toMatchObject(
+    notYet,
+  );
   expect(looks).toBe(0);
   await until(async () => {
     // A tick tells of the events that were committed before it.
