@@ -37,25 +37,32 @@ export const partOf = (hash: number, { partBits }: Pick<ListCode, 'partBits'>): 
 /** A word of a slice, as a number: sorted by hash, then by slice. */
 export const entryOf = (hash: number, slice: number): number => (hash << SLICE_BITS) | slice;
 
-/** The part of an entry. */
-export const partOfEntry = (entry: number, code: Pick<ListCode, 'partBits'>): number =>
-  partOf(entry >>> SLICE_BITS, code);
+/** The hash of the word of an entry. */
+export const hashOf = (entry: number): number => entry >>> SLICE_BITS;
+
+/** Most bits that are written at once: with those of a byte that is not whole they fit an integer. */
+const MOST_BITS = 24;
 
 class BitWriter {
-  #bytes = new Uint8Array(4_096);
+  #bytes = new Uint8Array(2 * PART_BYTES);
   #at = 0;
+  /** The last bits are not in a byte yet. */
+  #held = 0;
+  #heldBits = 0;
 
   /** @param value of which the last bits count */
   bits(value: number, count: number): void {
-    for (let left = count; left > 0; ) {
-      const byte = this.#at >> 3;
-      if (byte === this.#bytes.length) this.#grow();
-      const free = 8 - (this.#at & 7);
-      const taken = Math.min(free, left);
-      left -= taken;
-      const some = (value >>> left) & ((1 << taken) - 1);
-      this.#bytes[byte] = (this.#bytes[byte] ?? 0) | (some << (free - taken));
-      this.#at += taken;
+    if (count > MOST_BITS) {
+      this.bits(value >>> MOST_BITS, count - MOST_BITS);
+      this.bits(value, MOST_BITS);
+      return;
+    }
+    this.#held = (this.#held << count) | (value & ((1 << count) - 1));
+    this.#heldBits += count;
+    if (this.#at + 4 > this.#bytes.length) this.#grow();
+    for (; this.#heldBits >= 8; this.#at += 1) {
+      this.#heldBits -= 8;
+      this.#bytes[this.#at] = this.#held >>> this.#heldBits;
     }
   }
 
@@ -67,13 +74,16 @@ class BitWriter {
   }
 
   rice(value: number, bits: number): void {
-    for (let left = value >>> bits; left > 0; left -= 1) this.bits(1, 1);
-    this.bits(0, 1);
+    let left = value >>> bits;
+    for (; left > 7; left -= 8) this.bits(0xff, 8);
+    this.bits((1 << (left + 1)) - 2, left + 1);
     this.bits(value, bits);
   }
 
+  /** What has been written, filled up with zeros to a whole byte. */
   get whole(): Buffer {
-    return Buffer.from(this.#bytes.subarray(0, (this.#at + 7) >> 3));
+    if (this.#heldBits > 0) this.bits(0, 8 - this.#heldBits);
+    return Buffer.from(this.#bytes.buffer, 0, this.#at);
   }
 
   #grow(): void {
@@ -125,43 +135,44 @@ const sliceRice = (count: number): number => Math.max(0, SLICE_BITS - Math.ceil(
 
 /**
  * Codes the words of a part.
- * @param entries of {@link entryOf}, in order, each once
+ * @param entries of {@link entryOf}, in order; those that are there twice count once
  * @param part    its number
  */
 export function encodePart(entries: Uint32Array, part: number, { partBits, rice }: ListCode): Buffer {
   const writer = new BitWriter();
   let words = 0;
-  let last = -1;
-  for (const entry of entries) {
-    const hash = entry >>> SLICE_BITS;
-    if (hash !== last) words += 1;
-    last = hash;
-  }
-  writer.bits(words, WORDS_BITS);
+  writer.bits(0, WORDS_BITS);
   let before = part * 2 ** (HASH_BITS - partBits) - 1;
   for (let at = 0; at < entries.length; ) {
     const hash = (entries[at] ?? 0) >>> SLICE_BITS;
-    let end = at;
+    let end = at + 1;
     while (end < entries.length && (entries[end] ?? 0) >>> SLICE_BITS === hash) end += 1;
+    words += 1;
     writer.rice(hash - before - 1, rice);
     before = hash;
-    const count = end - at;
+    let count = 1;
+    for (let own = at + 1; own < end; own += 1) if (entries[own] !== entries[own - 1]) count += 1;
     writer.gamma(Math.min(count, MOST_LISTED + 1));
     if (count > MOST_LISTED) {
       let groups = 0;
       for (; at < end; at += 1) groups |= 1 << Math.floor(((entries[at] ?? 0) & SLICE_MASK) / GROUP_SLICES);
       writer.bits(groups, GROUPS);
+    } else if (count === 1) {
+      writer.bits(entries[at] ?? 0, SLICE_BITS);
+      at = end;
     } else {
       const bits = sliceRice(count);
       for (let slice = -1; at < end; at += 1) {
         const next = (entries[at] ?? 0) & SLICE_MASK;
-        if (slice === -1 && count === 1) writer.bits(next, SLICE_BITS);
-        else writer.rice(next - slice - 1, bits);
+        if (next === slice) continue;
+        writer.rice(next - slice - 1, bits);
         slice = next;
       }
     }
   }
-  return writer.whole;
+  const { whole } = writer;
+  whole.writeUIntBE(words, 0, WORDS_BITS / 8);
+  return whole;
 }
 
 /** The slices that may have a word: those of a part of lists. */

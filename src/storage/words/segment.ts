@@ -1,7 +1,7 @@
 /** Makes a segment: the words of some events of an app and day, in order of time, by slices. */
 import { TimeSlice } from '../../base/time-slice.ts';
 import { eachWordOfPayload, HASH_BITS } from '../../json/words.ts';
-import { encodePart, entryOf, type ListCode, listCodeOf, MOST_SLICES, partOfEntry } from './lists.ts';
+import { encodePart, entryOf, hashOf, type ListCode, listCodeOf, MOST_SLICES, partOf } from './lists.ts';
 
 /** Events of a segment. */
 export const SEGMENT_EVENTS = 131_072;
@@ -9,6 +9,11 @@ export const SEGMENT_EVENTS = 131_072;
 const MOST_ENTRIES = 8_000_000;
 /** Entries between two looks at the clock: half a millisecond. */
 const ENTRIES_AT_ONCE = 65_536;
+/** Words of a slice that are known not to be new, at most: those that were seen last. */
+const RECENT = 4_096;
+/** Entries are sorted by so many bits of their hashes at once. */
+const SORTED_BITS = HASH_BITS / 2;
+const DIGITS = 1 << SORTED_BITS;
 /** A slice with more words is full: its payloads are large. */
 const MOST_SLICE_WORDS = 65_536;
 
@@ -27,11 +32,10 @@ export interface Segment extends ListCode {
 
 export class SegmentBuilder {
   readonly #sliceEvents: number;
-  /** The slice in which a word was seen last, by its hash, from 1 on. */
-  readonly #seen = new Uint16Array(2 ** HASH_BITS);
+  /** Hashes of the slice's words, plus 1, by their last bits. */
+  readonly #recent = new Uint32Array(RECENT);
   #entries = new Uint32Array(1 << 16);
   #length = 0;
-  #words = 0;
   #events = 0;
   readonly #times: { first: number; last: number; events: number; words: number }[] = [];
 
@@ -58,26 +62,28 @@ export class SegmentBuilder {
   /** Adds an event. @param isApart whether others may lie between it and the one before */
   add(bytes: Buffer, start: number, end: number, at: number, isApart: boolean): void {
     const mayBegin = this.#times.length < MOST_SLICES;
-    if (this.#isSliceFull || (isApart && mayBegin))
+    if (this.#isSliceFull || (isApart && mayBegin)) {
       this.#times.push({ first: at, last: at, events: 0, words: 0 });
+      this.#recent.fill(0);
+    }
     const slice = this.#times.at(-1);
     if (slice === undefined) return;
-    const number = this.#times.length;
     const before = this.#length;
-    eachWordOfPayload(bytes, start, end, (hash) => {
-      const seen = this.#seen[hash];
-      if (seen === number) return;
-      if (seen === 0) this.#words += 1;
-      this.#seen[hash] = number;
-      if (this.#length === this.#entries.length) this.#grow();
-      this.#entries[this.#length] = entryOf(hash, number - 1);
-      this.#length += 1;
-    });
+    eachWordOfPayload(bytes, start, end, this.#add);
     slice.last = at;
     slice.events += 1;
     slice.words += this.#length - before;
     this.#events += 1;
   }
+
+  readonly #add = (hash: number): void => {
+    const place = hash % RECENT;
+    if (this.#recent[place] === hash + 1) return;
+    this.#recent[place] = hash + 1;
+    if (this.#length === this.#entries.length) this.#grow();
+    this.#entries[this.#length] = entryOf(hash, this.#times.length - 1);
+    this.#length += 1;
+  };
 
   #grow(): void {
     const larger = new Uint32Array(this.#length * 2);
@@ -87,11 +93,20 @@ export class SegmentBuilder {
 
   /** Ends the segment, which has at least one event. Other work of the event loop comes between its parts. */
   async finish(turns = new TimeSlice()): Promise<Segment> {
-    const code = listCodeOf(this.#length, this.#words);
-    const groups = await this.#byPart(code, turns);
+    // Those of a word are in the order of its slices to begin with.
+    const byEnd = await sortedBy(this.#entries.subarray(0, this.#length), 0, turns);
+    const entries = await sortedBy(byEnd, SORTED_BITS, turns);
+    let words = 0;
+    await inParts(entries.length, turns, (from, until) => {
+      words += wordsIn(entries, from, until);
+    });
+    const code = listCodeOf(entries.length, words);
     const parts: { part: number; list: Buffer }[] = [];
-    for (const [part, entries] of groups.entries()) {
-      if (entries.length > 0) parts.push({ part, list: encodePart(entries.sort(), part, code) });
+    for (let at = 0; at < entries.length; ) {
+      const part = partOf(hashOf(entries[at] ?? 0), code);
+      const begin = at;
+      while (at < entries.length && partOf(hashOf(entries[at] ?? 0), code) === part) at += 1;
+      parts.push({ part, list: encodePart(entries.subarray(begin, at), part, code) });
       if (turns.isOver) await turns.next();
     }
     const start = this.#times[0]?.first ?? 0;
@@ -103,27 +118,54 @@ export class SegmentBuilder {
     const until = (this.#times.at(-1)?.last ?? start) + 1;
     return { ...code, start, until, events: this.#events, slices: this.#times.length, times, parts };
   }
+}
 
-  /** The entries of each part, in no order. */
-  async #byPart(code: ListCode, turns: TimeSlice): Promise<Uint32Array[]> {
-    const entries = this.#entries.subarray(0, this.#length);
-    const ends = new Uint32Array(2 ** code.partBits);
-    const partAt = (index: number): number => partOfEntry(entries[index] ?? 0, code);
-    for (let at = 0; at < entries.length; at += 1) {
-      const part = partAt(at);
-      ends[part] = (ends[part] ?? 0) + 1;
-      if (at % ENTRIES_AT_ONCE === 0 && turns.isOver) await turns.next();
-    }
-    for (let part = 1; part < ends.length; part += 1) ends[part] = (ends[part] ?? 0) + (ends[part - 1] ?? 0);
-    const sorted = new Uint32Array(entries.length);
-    const begins = ends.slice();
-    for (let at = entries.length - 1; at >= 0; at -= 1) {
-      const part = partAt(at);
-      const place = (begins[part] ?? 0) - 1;
-      begins[part] = place;
-      sorted[place] = entries[at] ?? 0;
-      if (at % ENTRIES_AT_ONCE === 0 && turns.isOver) await turns.next();
-    }
-    return [...ends].map((end, part) => sorted.subarray(begins[part], end));
+/** Runs a loop in parts, between which other work of the event loop comes. */
+async function inParts(
+  length: number,
+  turns: TimeSlice,
+  loop: (from: number, until: number) => void,
+): Promise<void> {
+  for (let from = 0; from < length; from += ENTRIES_AT_ONCE) {
+    loop(from, Math.min(length, from + ENTRIES_AT_ONCE));
+    if (turns.isOver) await turns.next();
   }
 }
+
+/** How many words begin among sorted entries. */
+function wordsIn(entries: Uint32Array, from: number, until: number): number {
+  let words = 0;
+  let last = from === 0 ? -1 : hashOf(entries[from - 1] ?? 0);
+  for (let at = from; at < until; at += 1) {
+    const hash = hashOf(entries[at] ?? 0);
+    if (hash !== last) words += 1;
+    last = hash;
+  }
+  return words;
+}
+
+/** Entries in order of some bits of their hashes, from one on; those that are alike in these stay in their order (radix sort). */
+async function sortedBy(entries: Uint32Array, bit: number, turns: TimeSlice): Promise<Uint32Array> {
+  const places = new Uint32Array(DIGITS + 1);
+  await inParts(entries.length, turns, (from, until) => {
+    for (let at = from; at < until; at += 1) {
+      const after = digitOf(entries[at] ?? 0, bit) + 1;
+      places[after] = (places[after] ?? 0) + 1;
+    }
+  });
+  for (let digit = 1; digit <= DIGITS; digit += 1)
+    places[digit] = (places[digit] ?? 0) + (places[digit - 1] ?? 0);
+  const sorted = new Uint32Array(entries.length);
+  await inParts(entries.length, turns, (from, until) => {
+    for (let at = from; at < until; at += 1) {
+      const entry = entries[at] ?? 0;
+      const digit = digitOf(entry, bit);
+      const place = places[digit] ?? 0;
+      places[digit] = place + 1;
+      sorted[place] = entry;
+    }
+  });
+  return sorted;
+}
+
+const digitOf = (entry: number, bit: number): number => (hashOf(entry) >>> bit) % DIGITS;
