@@ -148,8 +148,8 @@ export function exportRead(options: ExportReadOptions): AppRead {
     if (admitted instanceof Rejection) return admitted;
     const { admission, prepared } = admitted;
     const parts = readAhead(exports, prepared, slots, turn);
-    const searchedBy = prepared.first?.searchedBy;
-    return streamed(options, call, query, { name: prepared.name, searchedBy, admission, waiter, parts });
+    const { name, searchedBy } = prepared;
+    return streamed(options, call, query, { name, searchedBy, admission, waiter, parts });
   });
 }
 
@@ -159,6 +159,7 @@ interface Begun {
   readonly name: string;
   readonly reader: LineReader;
   readonly first: EventLines | null;
+  readonly searchedBy: SearchedBy | undefined;
 }
 
 async function begun(
@@ -182,9 +183,13 @@ async function begun(
   } as const;
   // The counts of a field find events of all types.
   const field = exceptTypes.length > 0 ? null : fieldFilterOf(query);
-  const reader = field === null ? events.lines(scope, filterOf(query)) : events.filteredLines(scope, field);
+  const filter = filterOf(query);
+  const reader = field === null ? events.lines(scope, filter) : events.filteredLines(scope, field);
   const [app] = await sql<{ name: string }[]>`SELECT name FROM apps WHERE id = ${appId}`;
-  return { name: app?.name ?? '', reader, first: await reader.next() };
+  const first = await reader.next();
+  // Where there is nothing to be looked at, no list has said so.
+  const searchedBy = first === null && reader.isSearch ? 'scan' : first?.searchedBy;
+  return { name: app?.name ?? '', reader, first, searchedBy };
 }
 
 interface Source {

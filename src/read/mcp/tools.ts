@@ -348,7 +348,7 @@ export const TOOLS: readonly Tool[] = [
     inputSchema: inputOf(
       {
         appId: APP,
-        ...ofQuery(VALUES, ['path', 'typeName', 'from', 'to', 'filter', 'q']),
+        ...ofQuery(VALUES, ['path', 'typeName', 'from', 'to', 'filter', 'q', 'word']),
         limit: LIMIT(MOST_GROUPS, DEFAULT_GROUPS),
       },
       ['appId', 'path'],

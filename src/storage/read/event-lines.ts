@@ -28,6 +28,8 @@ export interface EventLines {
 }
 
 export interface LineReader {
+  /** Whether what has been asked for last was searched for by conditions, and not found by counts. */
+  readonly isSearch: boolean;
   /**
    * Whether there is nothing to come is only known when null is returned. A part may be empty.
    * The lines of a part are valid until the next but one is asked for: one is sent while the next is read.
@@ -43,6 +45,7 @@ export function openLines(sql: Sql, request: ScanRequest, filter: RowFilter | nu
   const scan = new EventScan(sql, request, filter?.words, [new RowBuffer(), new RowBuffer()]);
   const heads = new TypeHeads(sql, request.appId);
   return {
+    isSearch: filter !== null,
     next: async () => {
       const step = await scan.step(PART, filter?.contains ?? []);
       const { position } = scan;
@@ -251,6 +254,9 @@ export function openCountedLines(
   const pages = new CountedPages(reader, request, filter);
   let search: LineReader | null = null;
   return {
+    get isSearch() {
+      return search !== null;
+    },
     next: async () => {
       if (search !== null) return await search.next();
       const page = await pages.next();

@@ -100,7 +100,7 @@ function readsOf(sql: Sql, routes: ReadRoutes) {
   /** Events as lines of JSON, part by part. It holds no connection between two of them. */
   const lines = (request: ScanRequest, filter: RowFilter | null): LineReader => {
     const opened = once(async () => openLines(await at(request.appId), request, filter));
-    return { next: async () => (await opened()).next() };
+    return { isSearch: filter !== null, next: async () => (await opened()).next() };
   };
   return {
     appSpan,

@@ -189,7 +189,7 @@ export class EventScan {
         limited.catch(() => undefined); // What follows fails too.
         const retention = await readRetention(tx, this.#request.appId);
         const listed = await this.#words.find(tx, interval, this.#request.order);
-        const searchedBy = listed === null ? 'scan' : listed.isWhole ? 'words' : 'mixed';
+        const searchedBy = listed?.searchedBy ?? 'scan';
         if (listed?.intervals.length === 0)
           return { rows: NO_ROWS, looked: 0, last: null, isWhole: true, interval, searchedBy };
         const { interval: before, group } = await this.#findArchived(tx, listed, interval, retention);

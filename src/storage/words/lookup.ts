@@ -1,4 +1,7 @@
 /** Where the events of an app may be that have some words: in slices that lists name, and where nothing is listed yet. */
+
+import type { SearchedBy } from '../../base/searched-by.ts';
+import { sum } from '../../base/sum.ts';
 import type { Interval } from '../counts/intervals.ts';
 import type { Snapshot } from '../counts/stale.ts';
 import type { Sql } from '../database/connect.ts';
@@ -6,7 +9,7 @@ import type { WordTest } from '../fields/row-filter.ts';
 import type { Order } from '../read/page-request.ts';
 import { MOST_SLICES, slicesIn } from './lists.ts';
 
-/** Words that are looked up: each takes a row of each segment. */
+/** Words that are looked up: each takes a row of each segment. Whoever has all words of a text has these. */
 const MOST_WORDS = 16;
 /** Intervals that are looked at in one step, of some hundred events each. */
 const MOST_INTERVALS = 500;
@@ -16,8 +19,8 @@ export interface Listed {
   readonly intervals: readonly Interval[];
   /** What they say of: less than was asked for where there are many. It begins, in the order of the search, with the first of them. */
   readonly interval: Interval;
-  /** Whether lists name all of it. */
-  readonly isWhole: boolean;
+  /** By words where lists name all of it, by a scan where they name none. */
+  readonly searchedBy: SearchedBy;
 }
 
 interface ListRow {
@@ -39,12 +42,12 @@ export class WordLookup {
 
   constructor(appId: number, tests: readonly WordTest[]) {
     this.#appId = appId;
-    const words = new Set<number>();
-    this.#tests = tests.filter((test) => {
-      const all = new Set([...words, ...test.flat()]);
-      if (all.size > MOST_WORDS) return false;
-      for (const word of test.flat()) words.add(word);
-      return true;
+    let room = MOST_WORDS;
+    this.#tests = tests.flatMap((test) => {
+      const most = Math.floor(room / test.length);
+      const some = test.map((words) => words.slice(0, most));
+      room -= sum(some.map(({ length }) => length));
+      return most === 0 ? [] : [some];
     });
   }
 
@@ -85,7 +88,9 @@ export class WordLookup {
       order === 'asc'
         ? { from: first, until: isCut ? last : until }
         : { from: isCut ? first : from, until: last };
-    return { intervals, interval, isWhole: unlisted.length === 0 };
+    const isListed = !unlisted.some((one) => one.from < interval.until && one.until > interval.from);
+    const searchedBy = isListed ? 'words' : segments.length === 0 ? 'scan' : 'mixed';
+    return { intervals, interval, searchedBy };
   }
 
   /** Reads what segments say of the words. */

@@ -138,6 +138,11 @@ describe('over HTTP,', () => {
     const searched = await begin(`${service.app.appId}/export?word=nowhere`);
     expect(searched.headers['x-searched-by']).toBe('scan');
     expect(await text(searched)).toBe('');
+    for (const query of ['word=nowhere&from=2999-01-01', 'filter=nope:1&from=2999-01-01', 'filter=nope:1']) {
+      const nothing = await begin(`${service.app.appId}/export?${query}`);
+      expect(nothing.headers['x-searched-by'], query).toBe('scan');
+      expect(await text(nothing)).toBe('');
+    }
     for (const [accepted, isGzipped] of [
       ['gzip', true],
       ['br, GZIP;q=0.5', true],

@@ -30,6 +30,8 @@ const NOW = Math.floor(Date.now() / DAY_MS) * DAY_MS + 12 * HOUR_MS;
 const SEGMENT = 150;
 const TAGS = 12;
 const ROUNDS = sized(15, 600);
+/** With these a payload has more words than are looked up. */
+const MORE = 'one two three four five six seven eight nine ten';
 
 interface Known extends FieldEvent {
   readonly number: number;
@@ -60,7 +62,7 @@ describe.runIf(ENGINES.length > 0).each(ENGINES)('with %s', (engine) => {
   function made(number: number): Known {
     const at = number % 3 === 0 ? NOW - random(20 * MINUTE_MS) : NOW - random(4 * DAY_MS);
     const escaped = number % 5 === 0 ? '"\\u006eote":"caf\\u00e9 \\"x\\""' : '"note":"café"';
-    const payload = `{"order":"order-${number}","tag":"t${number % TAGS}","n":${number % 2 === 0 ? number : `${number}.0`},${escaped}}`;
+    const payload = `{"order":"order-${number}","tag":"t${number % TAGS}","n":${number % 2 === 0 ? number : `${number}.0`},${escaped},"more":"${MORE}"}`;
     return { id: fields.newId(at), at, typeId: 1 + (number % 2), payload, number, state: 'written' };
   }
 
@@ -144,6 +146,11 @@ describe.runIf(ENGINES.length > 0).each(ENGINES)('with %s', (engine) => {
     const listed = await search({ word: 'order-7' }, ({ number }) => number === 7);
     expect(listed.searchedBy).toContain('words');
     expect(listed.looked).toBeLessThan(known.length * 0.8);
+    const { payload } = known[7] ?? { payload: '' };
+    expect(wordsOf(payload).length).toBeGreaterThan(16);
+    const whole = await search({ word: payload, q: payload }, ({ number }) => number === 7);
+    expect(whole.searchedBy).toContain('words');
+    expect(whole.looked).toBeLessThan(known.length * 0.8);
     // What is new is noted, and looked at.
     await write(30);
     await searchSome();
