@@ -30,10 +30,14 @@ const LOOKS = {
   test: { color: '#3b5bdb', style: 'Accent', tag: 'wave', priority: 3 },
 } as const;
 
-/** Discord has the lowest limit of a title, ntfy that of a text: 4,096 bytes. */
 const MOST_TITLE = 200;
 const MOST_LINE = 300;
-const MOST_NTFY_BYTES = 3_500;
+/** Discord and ntfy have the lowest limits of a text: 4,096 characters of it, of all texts 6,000; and 4,096 bytes. */
+const MOST_TEXT_BYTES = 3_500;
+/** Discord has the lowest limit of an address. */
+const MOST_URL = 2_048;
+/** Left out of an address that is longer. */
+const LONG_PARAMETERS = ['filter', 'of', 'stat'];
 
 /** The last part of an address of ntfy. */
 const TOPIC = /\/([-\w]{1,64})$/;
@@ -41,12 +45,13 @@ const TOPIC = /\/([-\w]{1,64})$/;
 const CHAT: Readonly<Record<ChatFormat, (note: Note, url: string) => object>> = {
   slack: ({ kind, title, lines, facts, advice, link }) => ({
     text: inSlack(title),
+    mrkdwn: false,
     attachments: [
       {
         color: LOOKS[kind].color,
         fallback: inSlack(title),
         ...(link !== null && { title: link.label, title_link: link.url }),
-        text: lines.map(inSlack).join('\n'),
+        text: withinBytes(lines.map(inSlack)),
         fields: facts.map(([name, value]) => ({ title: inSlack(name), value: inSlack(value), short: true })),
         footer: inSlack(advice),
       },
@@ -98,7 +103,14 @@ const CHAT: Readonly<Record<ChatFormat, (note: Note, url: string) => object>> = 
 
 /** The body that a chat tool takes, as JSON. @param url of the webhook */
 export function chatBody(format: ChatFormat, note: Note, url: string): string {
-  return JSON.stringify(CHAT[format](note, url));
+  return JSON.stringify(CHAT[format]({ ...note, link: shortened(note.link) }, url));
+}
+
+function shortened(link: Note['link']): Note['link'] {
+  if (link === null) return null;
+  const url = new URL(link.url);
+  for (const name of LONG_PARAMETERS) if (url.href.length > MOST_URL) url.searchParams.delete(name);
+  return { ...link, url: url.href };
 }
 
 /** Where the messages of a webhook are posted to: ntfy takes JSON beside its topics. */
@@ -132,12 +144,12 @@ function cut(text: string, most: number): string {
   return characters.length > most ? `${characters.slice(0, most - 1).join('')}…` : text;
 }
 
-/** As many lines as there is room for beside the last one. */
-function withinBytes(lines: readonly string[], last: string): string {
-  let room = MOST_NTFY_BYTES - Buffer.byteLength(last);
+/** As many lines as there is room for beside the last ones. */
+function withinBytes(lines: readonly string[], ...last: readonly string[]): string {
+  let room = MOST_TEXT_BYTES - Buffer.byteLength(last.join('\n'));
   const kept = lines.filter((line) => {
     room -= Buffer.byteLength(line) + 1;
     return room >= 0;
   });
-  return [...kept, last].join('\n');
+  return [...kept, ...last].join('\n');
 }

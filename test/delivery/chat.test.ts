@@ -1,5 +1,6 @@
 /** Webhooks of chat tools: what arrives there of an alert has the shape that the tool documents, and calls nobody. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { chatBody, type Note } from '../../src/delivery/chat.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';
 import { Receiver } from './receiver.ts';
@@ -78,7 +79,7 @@ test('a message of an alert has the form of each tool, with its sentence, number
   await until(() => receiver.received.length === 3, 'one message each');
 
   const slack = bodyAt(paths.slack);
-  expect(slack).toEqual({ text: expect.any(String), attachments: [expect.any(Object)] });
+  expect(slack).toEqual({ text: expect.any(String), mrkdwn: false, attachments: [expect.any(Object)] });
   const [attachment] = slack.attachments as Json[];
   expect(attachment).toMatchObject({
     color: expect.stringMatching(/^#[0-9a-f]{6}$/),
@@ -114,6 +115,43 @@ test('a message of an alert has the form of each tool, with its sentence, number
     click: expect.stringContaining('/apps/'),
   });
 });
+
+test.each(['&', '<', '@all ', '](x)', '"', '\\', '名', '😀', 'x'])(
+  'a message of long names and values of %j is within the limits of each tool',
+  (part) => {
+    const name = part.repeat(1_000);
+    const url = `https://tidemark.example/apps/app_1?from=2026-11-29T00%3A00%3A00.000Z&filter=${encodeURIComponent(name)}&of=${'o'.repeat(2_000)}&stat=p99`;
+    const note: Note = {
+      kind: 'firing',
+      title: `Firing: ${name}`,
+      lines: Array.from({ length: 11 }, (_, index) => `${index}: ${name}`),
+      facts: [['Value', '3']],
+      advice: 'Look at the chart.',
+      link: { label: 'Open the chart', url },
+    };
+    const sent = (format: 'slack' | 'teams' | 'ntfy'): string =>
+      chatBody(format, note, 'https://a.example/b');
+    const { text, attachments } = JSON.parse(sent('slack')) as { text: string; attachments: Json[] };
+    const [attachment = {}] = attachments;
+    expect(text.length).toBeLessThanOrEqual(2_000);
+    expect(String(attachment.text).length).toBeLessThanOrEqual(4_096);
+    const { title, footer, fields } = attachment;
+    const shown = [title, attachment.text, footer, ...(fields as Json[]).flatMap(Object.values)].join('');
+    expect(shown.length).toBeLessThan(6_000);
+    expect(String(attachment.title_link).length).toBeLessThanOrEqual(2_048);
+    expect(attachment.title_link).toContain('?from=2026-11-29T00%3A00%3A00.000Z');
+    expect(attachment.text).toContain('0: ');
+    for (const one of [text, attachment.text]) {
+      expect(one).toMatch(HARMLESS);
+      expect(one).not.toMatch(/[<>]|&(?!amp;|lt;|gt;)/);
+    }
+    // As UTF-16, which Teams counts.
+    expect(2 * sent('teams').length).toBeLessThan(28_000);
+    const { message } = JSON.parse(sent('ntfy')) as { message: string };
+    expect(Buffer.byteLength(message)).toBeLessThanOrEqual(4_096);
+    expect(message).toMatch(/Look at the chart\.$/);
+  },
+);
 
 test('a trial of a webhook is in the form of its tool', async () => {
   const { data } = await add({ url: new URL('/hooks/trial', url).href, format: 'slack' });
