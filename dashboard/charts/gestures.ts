@@ -1,7 +1,12 @@
-/** What pointers do over a chart: a mouse reads, picks and drags over bars; fingers pick, pan and zoom. */
+/**
+ * What pointers do over a chart: a mouse reads, picks and drags over bars; fingers pick, pan and zoom, and drag over cells once one has
+ * rested.
+ */
 import type { Range } from './drawing.ts';
 
 export interface GestureEvents {
+  /** Whether heights are selected too: then a drag may be upright, and a finger that rests begins one. */
+  readonly hasLevels: () => boolean;
   /** The mouse rests on a position, as a share of the width; null: it has left. Heights are shares too, from below. */
   readonly onHover: (place: number | null, height: number) => void;
   /** A click, or a tap. */
@@ -22,20 +27,23 @@ export interface Edges {
 
 /** Movement below this many pixels is a click. */
 const UNSTEADY = 6;
+/** A finger that has rested for so long selects: sooner than a browser opens a menu. */
+const REST_MS = 350;
 
 interface Finger {
   readonly start: number;
   now: number;
+  /** Where it came down. */
+  readonly y: number;
 }
 
 export class Gestures {
   readonly #element: HTMLElement;
   readonly #events: GestureEvents;
-  /** Where a drag of the mouse began; null if there is none. */
-  #start: number | null = null;
-  /** At which height. */
-  #foot = 0;
+  /** With what a drag of the mouse, or of a finger that has rested, began; null if there is none. */
+  #start: PointerEvent | null = null;
   #isDrag = false;
+  #rest: ReturnType<typeof setTimeout> | undefined;
   readonly #fingers = new Map<number, Finger>();
   #edges: Edges | null = null;
 
@@ -46,6 +54,9 @@ export class Gestures {
     element.addEventListener('pointermove', (event) => this.#move(event));
     element.addEventListener('pointerup', (event) => this.#up(event));
     element.addEventListener('pointercancel', () => this.cancel());
+    // The page stays where it is, and has no menu, while a finger selects.
+    for (const name of ['touchmove', 'contextmenu'])
+      element.addEventListener(name, (event) => this.#keep(event), { passive: false });
     element.addEventListener('pointerleave', () => {
       if (this.#start === null) events.onHover(null, 0);
     });
@@ -56,6 +67,7 @@ export class Gestures {
     const isActive = this.#start !== null || this.#fingers.size > 0;
     this.#start = null;
     this.#isDrag = false;
+    clearTimeout(this.#rest);
     this.#fingers.clear();
     this.#edges = null;
     removeEventListener('keydown', this.#escape, true);
@@ -84,50 +96,71 @@ export class Gestures {
     return Math.min(1, Math.max(0, (bottom - event.clientY) / Math.max(1, height)));
   }
 
-  #heights(event: PointerEvent): Range {
-    const height = this.#height(event);
-    return [Math.min(this.#foot, height), Math.max(this.#foot, height)];
+  /** Places and heights between the start of a drag and where it is now. */
+  #selection(start: PointerEvent, event: PointerEvent): readonly [places: Range, heights: Range] {
+    const between = (one: number, other: number): Range => [Math.min(one, other), Math.max(one, other)];
+    return [
+      between(this.#place(start), this.#place(event)),
+      between(this.#height(start), this.#height(event)),
+    ];
+  }
+
+  #isMoved(start: PointerEvent, event: PointerEvent): boolean {
+    if (Math.abs(event.clientX - start.clientX) >= UNSTEADY) return true;
+    return this.#events.hasLevels() && Math.abs(event.clientY - start.clientY) >= UNSTEADY;
+  }
+
+  #keep(event: Event): void {
+    if (this.#start?.pointerType !== 'touch') return;
+    event.preventDefault();
+    event.stopPropagation();
   }
 
   #down(event: PointerEvent): void {
     if (event.button !== 0) return;
     this.#element.setPointerCapture(event.pointerId);
     addEventListener('keydown', this.#escape, true);
-    if (event.pointerType === 'touch') {
-      // Fingers that are down already go on from where they are.
-      for (const [id, { now }] of this.#fingers) this.#fingers.set(id, { start: now, now });
-      this.#fingers.set(event.pointerId, { start: event.clientX, now: event.clientX });
-    } else {
-      this.#start = event.clientX;
-      this.#foot = this.#height(event);
+    if (event.pointerType !== 'touch') {
+      this.#start = event;
       this.#isDrag = false;
+      return;
     }
+    // While one finger selects, others do nothing.
+    if (this.#start !== null) return;
+    // Fingers that are down already go on from where they are.
+    for (const [id, { now, y }] of this.#fingers) this.#fingers.set(id, { start: now, now, y });
+    const { clientX, clientY } = event;
+    this.#fingers.set(event.pointerId, { start: clientX, now: clientX, y: clientY });
+    clearTimeout(this.#rest);
+    if (this.#fingers.size === 1 && this.#events.hasLevels())
+      this.#rest = setTimeout(() => this.#select(event), REST_MS);
+  }
+
+  /** A finger has rested. */
+  #select(event: PointerEvent): void {
+    this.#fingers.clear();
+    this.#start = event;
+    this.#isDrag = false;
+    this.#events.onSelecting(...this.#selection(event, event));
   }
 
   #move(event: PointerEvent): void {
-    if (event.pointerType === 'touch') {
-      this.#moveFinger(event);
-      return;
-    }
-    this.#events.onHover(this.#place(event), this.#height(event));
-    if (this.#start === null) return;
-    this.#isDrag ||= Math.abs(event.clientX - this.#start) >= UNSTEADY;
-    if (this.#isDrag) this.#events.onSelecting(this.#selection(event, this.#start), this.#heights(event));
-  }
-
-  #selection(event: PointerEvent, start: number): [number, number] {
-    const { left, width } = this.#element.getBoundingClientRect();
-    const begin = Math.min(1, Math.max(0, (start - left) / width));
-    const end = this.#place(event);
-    return [Math.min(begin, end), Math.max(begin, end)];
+    const start = this.#start;
+    if (event.pointerType !== 'touch') this.#events.onHover(this.#place(event), this.#height(event));
+    else if (start === null) this.#moveFinger(event);
+    if (start?.pointerId !== event.pointerId) return;
+    this.#isDrag ||= this.#isMoved(start, event);
+    if (this.#isDrag) this.#events.onSelecting(...this.#selection(start, event));
   }
 
   #moveFinger(event: PointerEvent): void {
     const finger = this.#fingers.get(event.pointerId);
     if (finger === undefined) return;
     finger.now = event.clientX;
+    if (Math.abs(event.clientY - finger.y) >= UNSTEADY) clearTimeout(this.#rest);
     const fingers = [...this.#fingers.values()];
     if (this.#edges === null && !fingers.some(({ start, now }) => Math.abs(now - start) >= UNSTEADY)) return;
+    clearTimeout(this.#rest);
     this.#edges = this.#edgesOf(fingers);
     this.#events.onMoving(this.#edges);
   }
@@ -155,7 +188,8 @@ export class Gestures {
   }
 
   #up(event: PointerEvent): void {
-    if (event.pointerType === 'touch') {
+    const [start, isDrag, isTouch] = [this.#start, this.#isDrag, event.pointerType === 'touch'];
+    if (isTouch && start === null) {
       const edges = this.#edges;
       const wasKnown = this.#fingers.delete(event.pointerId);
       if (!wasKnown || this.#fingers.size > 0) return;
@@ -165,10 +199,10 @@ export class Gestures {
       this.#events.onMoving(null);
       return;
     }
-    const [start, isDrag] = [this.#start, this.#isDrag];
+    if (isTouch && start?.pointerId !== event.pointerId) return;
     this.cancel();
     if (start === null) return;
-    if (isDrag) this.#events.onSelect(this.#selection(event, start), this.#heights(event));
-    else this.#events.onPick(this.#place(event), false, this.#height(event));
+    if (isDrag) this.#events.onSelect(...this.#selection(start, event));
+    else this.#events.onPick(this.#place(event), isTouch, this.#height(event));
   }
 }

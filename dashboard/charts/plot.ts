@@ -70,6 +70,7 @@ export class Plot {
     this.#over.append(this.#picked, this.#band, this.#cell, this.#selection);
     place.append(this.canvas, this.#over);
     new Gestures(this.#over, {
+      hasLevels: () => Boolean(this.#content.levels),
       onHover: (at, height) => this.point(at === null ? null : this.#bucketAt(at), this.#levelAt(height)),
       onPick: (at, isTouch, height) => {
         if (isTouch) this.point(this.#bucketAt(at), this.#levelAt(height));

@@ -203,6 +203,60 @@ describe.skipIf(withoutBrowser !== '')('a chart of a distribution', () => {
     expect(watched.complaints).toEqual([]);
   });
 
+  test('takes an upright box within one bucket', async () => {
+    await open('&of=latency&stat=histogram&width=3h');
+    const plot = await page.locator('.plot .over').boundingBox();
+    if (plot === null) throw new Error('The chart is not shown.');
+    const x = plot.x + plot.width / 2;
+    await page.mouse.move(x, plot.y + 5);
+    await page.mouse.down();
+    await page.mouse.move(x + 1, plot.y + plot.height / 2, { steps: 5 });
+    await page.mouse.up();
+    await page.getByRole('dialog', { name: 'What is different?' }).waitFor();
+    const [, start = '', end = ''] = /at=([^~]+)~([^&]+)/.exec(page.url()) ?? [];
+    expect(Date.parse(end) - Date.parse(start)).toBe(3 * HOUR_MS);
+    await page.keyboard.press('Escape');
+  });
+
+  test('takes a box from a finger that has rested, and lets another one scroll', async () => {
+    const { page: phone, complaints } = await visit(browser, service, owner, {
+      ...{ viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true },
+    });
+    const fingers = await phone.context().newCDPSession(phone);
+    await phone.goto(`/apps/${appId}?from=${from}&to=${to}&tz=UTC&of=latency&stat=histogram`);
+    await phone.locator('.strengths li').first().waitFor();
+    const plot = await phone.locator('.plot .over').boundingBox();
+    if (plot === null) throw new Error('The chart is not shown.');
+    const touch = async (type: 'touchStart' | 'touchMove' | 'touchEnd', ...at: number[][]): Promise<void> => {
+      const touchPoints = at.map(([x = 0, y = 0], id) => ({
+        ...{ x: plot.x + x * plot.width, y: plot.y + y * plot.height, id },
+      }));
+      await fingers.send('Input.dispatchTouchEvent', { type, touchPoints });
+    };
+    const scrolled = (): Promise<number> => phone.evaluate(() => scrollY);
+    await touch('touchStart', [0.3, 0.9]);
+    await phone.locator('.selection').waitFor();
+    for (const step of [0.8, 0.6, 0.4, 0.2]) await touch('touchMove', [1 - step, step]);
+    await touch('touchEnd');
+    await phone.getByRole('dialog', { name: 'What is different?' }).waitFor();
+    expect(await scrolled()).toBe(0);
+    const url = new URL(phone.url());
+    expect(url.searchParams.get('values')).toMatch(/\d/);
+    const [first = 0, last = 0] = url.searchParams.get('at')?.split('~').map(Date.parse) ?? [];
+    expect((last - first) / HOUR_MS).toBeGreaterThan(HOURS * 0.4);
+    // The range has not moved.
+    expect(Date.parse(url.searchParams.get('from') ?? '')).toBe(Date.parse(from));
+    await phone.keyboard.press('Escape');
+    await phone.getByRole('button', { name: 'Clear the box' }).click();
+    await touch('touchStart', [0.5, 0.9]);
+    for (const step of [0.7, 0.5, 0.3, 0.1, -0.2]) await touch('touchMove', [0.5, step]);
+    await touch('touchEnd');
+    await expect.poll(scrolled, SOON).toBeGreaterThan(0);
+    expect(phone.url()).not.toContain('values=');
+    expect(complaints).toEqual([]);
+    await phone.close();
+  });
+
   test('has a table whose times stay in sight on a phone', async () => {
     const { page: phone, complaints } = await visit(browser, service, owner, {
       viewport: { width: 390, height: 844 },
