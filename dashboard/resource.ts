@@ -55,7 +55,8 @@ export interface ResourceOptions<T> {
 
 interface State<T> {
   readonly scope: string;
-  /** What `data` stands for. */
+  /** The key that `data` answers, and what it stands for. */
+  readonly key: string | null;
   readonly meaning: string;
   readonly data: T | undefined;
   readonly problem: Problem | null;
@@ -72,6 +73,7 @@ export function useResource<T>(key: string | null, options: ResourceOptions<T> =
   const [turn, setTurn] = useState(0);
   const [state, setState] = useState<State<T>>({
     scope: '',
+    key: null,
     meaning: '',
     data: undefined,
     problem: null,
@@ -87,8 +89,8 @@ export function useResource<T>(key: string | null, options: ResourceOptions<T> =
     setState((old) => ({
       scope,
       ...(old.scope === scope && old.data !== undefined && (known === undefined || old.meaning === meaning)
-        ? { data: old.data, meaning: old.meaning }
-        : { data: known, meaning }),
+        ? { data: old.data, key: old.key, meaning: old.meaning }
+        : { data: known, key, meaning }),
       problem: old.scope === scope ? old.problem : null,
       loading: true,
     }));
@@ -97,7 +99,7 @@ export function useResource<T>(key: string | null, options: ResourceOptions<T> =
     request.then(
       (data) => {
         remember(key, data);
-        if (!aborter.signal.aborted) setState({ scope, meaning, data, problem: null, loading: false });
+        if (!aborter.signal.aborted) setState({ scope, key, meaning, data, problem: null, loading: false });
       },
       (error: unknown) => {
         if (aborter.signal.aborted) return;
@@ -116,11 +118,12 @@ export function useResource<T>(key: string | null, options: ResourceOptions<T> =
     data: usable ? state.data : key === null ? undefined : (answers.get(key) as T | undefined),
     problem: usable ? state.problem : null,
     loading: usable ? state.loading : true,
-    isStale: usable && state.data !== undefined && state.meaning !== meaning,
+    // The answer to the same key is not asked for again, whatever it now stands for.
+    isStale: usable && state.data !== undefined && state.key !== key && state.meaning !== meaning,
     reload,
     replace: (data) => {
       if (key !== null) remember(key, data);
-      setState({ scope, meaning, data, problem: null, loading: false });
+      setState({ scope, key, meaning, data, problem: null, loading: false });
     },
   };
 }

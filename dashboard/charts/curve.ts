@@ -105,7 +105,11 @@ export function curveDrawing(series: Series, curve: Curve): Drawing {
         ],
       };
     },
-    ticks: (range, most) => multiples(range, most, 0).map((value) => [value, axisText(value, curve)]),
+    // Beside no number at all an axis would tell some.
+    ticks: (range, most) =>
+      values.every((value) => value === null)
+        ? []
+        : multiples(range, most, 0).map((value) => [value, axisText(value, curve)]),
     hasScales: false,
     ...(stack === null
       ? {

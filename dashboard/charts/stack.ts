@@ -154,14 +154,14 @@ function figuresOf(
   const { interval, bucket, starts, timezone } = series;
   const elapsed = Math.max(MINUTE, Math.min(interval.until, Date.now()) - interval.from);
   const [unit, length] = unitOf(total, elapsed);
-  const when = peak < 0 ? '' : bucketSpan(starts[peak] ?? 0, bucketEnd(series, peak), bucket, timezone);
+  const when = bucketSpan(starts[peak] ?? 0, bucketEnd(series, peak), bucket, timezone);
   return [
     ...(mode === 'running'
       ? [['Total so far', count(running)] as const]
       : total >= LEAST_AVERAGED
         ? [[`Average per ${unit}`, average((total / elapsed) * length)] as const]
         : []),
-    [`Busiest ${bucketName(bucket)}`, count(peakCount), when],
+    ...(peak < 0 ? [] : [[`Busiest ${bucketName(bucket)}`, count(peakCount), when] as const]),
   ];
 }
 

@@ -56,8 +56,11 @@ export function chartCsv({ series, ...drawing }: Drawing): string {
     [
       isoText(Math.max(start, series.interval.from)),
       isoText(Math.min(bucketEnd(series, index), series.interval.until)),
-      ...columns.map(({ values }) => values[index] ?? ''),
+      ...columns.map(({ values }) => cleaned(values[index] ?? null)),
     ].join(','),
   );
   return [head.join(','), ...lines, ''].join('\r\n');
 }
+
+/** Without the digits that only a sum of doubles has. */
+const cleaned = (value: number | null): number | '' => (value === null ? '' : Number(value.toPrecision(15)));

@@ -2,7 +2,7 @@
 import type { VNode } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { callLines, Problem } from '../api.ts';
-import { measured } from '../charts/curve.ts';
+import { measuredIn } from '../charts/curve.ts';
 import { Dialog } from '../components/dialog.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { count, counted, dateTime } from '../format.ts';
@@ -60,6 +60,13 @@ export function CrossTable({ appId, viewed, offer, onClose }: CrossTableProps): 
   const { line, problem, seconds } = useQuery(appId, viewed, by);
   const stat = singleOf(view.measure);
   const what = stat === null ? 'Events' : `${measureLabel(stat.stat)} of ${stat.of}`;
+  const format = declared.find(
+    ({ kind, path, unit, decimals }) =>
+      stat !== null &&
+      kind === (stat.stat === 'distinct' ? '' : 'number') &&
+      pathKey(path) === pathKey(stat.of) &&
+      (unit ?? decimals) !== null,
+  );
   const choice = (label: string, place: 0 | 1): VNode =>
     html`<label>${label} <select aria-label=${place === 0 ? 'First field' : 'Second field'} value=${paths[place]} onChange=${(
       event: Event,
@@ -71,7 +78,7 @@ export function CrossTable({ appId, viewed, offer, onClose }: CrossTableProps): 
     <div class="toolbar">${choice('By', 0)}${choice('and', 1)}</div>
     <${ProblemBox} problem=${problem} />
     ${problem === null && html`<p class="hint" role="status">${progressOf(line, view, seconds)}</p>`}
-    ${line !== null && html`<${Groups} line=${line} by=${by} stat=${stat} what=${what} />`}
+    ${line !== null && html`<${Groups} line=${line} by=${by} stat=${stat} what=${what} text=${stat === null ? count : measuredIn(format ?? null)} />`}
     ${line !== null && !line.counted && offer}
   <//>`;
 }
@@ -138,6 +145,8 @@ interface GroupsProps {
   readonly by: readonly string[];
   readonly stat: Extract<View['measure'], { kind: 'stat' }> | null;
   readonly what: string;
+  /** A number as it is shown. */
+  readonly text: (value: number) => string;
 }
 
 /** In place of a value: no JSON begins like them. */
@@ -146,7 +155,7 @@ const OTHER = 'other';
 /** Texts that a number, true, false, null or a quoted text would look like, and the empty one. */
 const LIKE_JSON = /^(?:|-?\d[\d.eE+-]*|true|false|null|".*)$/s;
 
-export function Groups({ line, by: [first, second], stat, what }: GroupsProps): VNode {
+export function Groups({ line, by: [first, second], stat, what, text }: GroupsProps): VNode {
   const cells = new Map<string, string>();
   const [rows, columns] = [new Map<string, number>(), new Map<string, number>()];
   for (const group of line.groups) {
@@ -154,22 +163,25 @@ export function Groups({ line, by: [first, second], stat, what }: GroupsProps): 
     const keyOf = (path?: string): string =>
       other ? OTHER : path === undefined ? 'all events' : keyAt(group, path);
     const [row, column] = [keyOf(first), second === undefined ? what : keyOf(second)];
-    rows.set(row, (rows.get(row) ?? 0) + events);
+    const found = stat === null ? events : (Object.values(of ?? {})[0]?.[stat.stat] ?? null);
+    const own = found === null ? null : Number(found);
+    // Others without any number say nothing.
+    if (other && own === null) continue;
+    // A single column is in the order of what it shows.
+    rows.set(row, second === undefined ? (own ?? -Infinity) : (rows.get(row) ?? 0) + events);
     columns.set(column, (columns.get(column) ?? 0) + events);
-    const own = stat === null ? events : (Object.values(of ?? {})[0]?.[stat.stat] ?? null);
-    cells.set(
-      `${row}\n${column}`,
-      own === null ? '–' : stat === null ? count(Number(own)) : measured(Number(own)),
-    );
+    cells.set(`${row}\n${column}`, own === null ? '–' : text(own));
   }
-  const busiest = (keys: ReadonlyMap<string, number>): string[] =>
-    [...keys].sort(([, a], [, b]) => b - a).map(([key]) => key);
+  const highest = (keys: ReadonlyMap<string, number>): string[] =>
+    [...keys]
+      .sort(([a, x], [b, y]) => Number(a === OTHER) - Number(b === OTHER) || (x === y ? 0 : y - x))
+      .map(([key]) => key);
   const nameOfColumn = (key: string): string => (second === undefined ? key : nameOf(key));
-  const heads = busiest(columns);
+  const heads = highest(columns);
   const shown = heads.slice(0, MOST_COLUMNS);
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${[what, first && `by ${first}`, second && `and ${second}`].filter(Boolean).join(' ')}><table class="list">
     <thead><tr><th scope="col">${first ?? ''}</th>${shown.map((head) => html`<th key=${head} scope="col" class="number">${nameOfColumn(head)}</th>`)}</tr></thead>
-    <tbody>${busiest(rows).map(
+    <tbody>${highest(rows).map(
       (row) =>
         html`<tr key=${row}><th scope="row">${nameOf(row)}</th>${shown.map((head) => html`<td key=${head} class="number" data-label=${nameOfColumn(head)}>${cells.get(`${row}\n${head}`) ?? '–'}</td>`)}</tr>`,
     )}</tbody>

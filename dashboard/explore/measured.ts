@@ -267,8 +267,9 @@ function statNote(
       lines === null &&
       notBy !== null &&
       `Not broken down by ${view.by}: ${localTimes(firstSentence(notBy.details), view.zone)}`,
-    leftOut.several > 0 && `${leftOut.several} events with several numbers are not in it.`,
-    leftOut.unrepresentable > 0 && `${leftOut.unrepresentable} numbers are too long to be in it.`,
+    leftOut.several > 0 && `Left out: ${counted(leftOut.several, 'event')} with several numbers.`,
+    leftOut.unrepresentable > 0 &&
+      `Left out: ${counted(leftOut.unrepresentable, 'number')} too long to count.`,
   ];
   return notes.filter((note) => note !== false).join(' ') || null;
 }

@@ -324,13 +324,15 @@ function BoardTile({ chart, data, zone, onZoom, onLeaveZoom }: TileProps): VNode
   if (series === null || shown === null)
     return html`<p class="hint" role="status">${localTimes(problem ?? 'There is nothing to show.', zone)}</p>`;
   const { drawing, marks } = shown;
-  const { label, overall, before, text } = drawing;
+  const { label, overall, before, text, stack } = drawing;
   const changed = before === null ? '' : changeText(overall ?? 0, before);
   return html`<div>
       <p class="board-figure"><b>${overall === null ? '–' : text(overall)}</b>${
         label === null
-          ? before !== null &&
-            html` <small title=${`${text(before)} then`}>${changed} ${changed.startsWith('from') ? 'in' : 'vs'} ${series.compared && datesOf(series.compared, series.timezone)}</small>`
+          ? html` ${stack?.mode === 'running' && html`<small>in this range</small>`}${
+              before !== null &&
+              html` <small title=${`${text(before)} then`}>${changed} ${changed.startsWith('from') ? 'in' : 'vs'} ${series.compared && datesOf(series.compared, series.timezone)}</small>`
+            }`
           : html` <small>${label}</small>`
       }</p>
       ${range !== null && html`<p class="hint">${rangeName(range, series.timezone)}</p>`}

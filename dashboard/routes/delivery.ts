@@ -11,6 +11,7 @@ import type {
 import { FORMAT_NAMES } from '../../src/base/webhook-formats.ts';
 import { call } from '../api.ts';
 import { appPath, type TabProps } from '../app-tab.ts';
+import { measured } from '../charts/curve.ts';
 import { Confirm } from '../components/confirm.ts';
 import { Dialog } from '../components/dialog.ts';
 import { WeeklyMail } from '../components/digest.ts';
@@ -18,7 +19,7 @@ import { ProblemBox } from '../components/problem.ts';
 import { Section } from '../components/section.ts';
 import { rowButton, table } from '../components/table.ts';
 import { Skeleton, Waiting } from '../components/waiting.ts';
-import { average, count, dateTime } from '../format.ts';
+import { count, dateTime } from '../format.ts';
 import { html } from '../html.ts';
 import { type Action, type Resource, useAction, useRepeated, useResource } from '../resource.ts';
 import { notify } from '../state.ts';
@@ -158,9 +159,9 @@ function History({ of: { transitions } }: { readonly of: ListedAlert }): VNode {
       [
         'Value',
         ({ value, expected }) =>
-          `${value === null ? '–' : average(value)}${expected === null ? '' : `, expected ${average(expected)}`}`,
+          `${value === null ? '–' : measured(value)}${expected === null ? '' : `, expected ${measured(expected)}`}`,
       ],
-      ['Threshold', ({ threshold }) => (threshold === null ? '–' : average(threshold))],
+      ['Threshold', ({ threshold }) => (threshold === null ? '–' : measured(threshold))],
     ],
   });
 }

@@ -105,8 +105,10 @@ export async function countMatching(
   { onProgress, goesOn }: Pick<RunOptions, 'onProgress'> & Partial<Pick<Pace, 'goesOn'>> = {},
 ): Promise<Match | null> {
   const reader = storage.reader(sql);
-  const { total } = await reader.appSpan(app);
-  const search = reader.search(scanOfApp(app, null), filter);
+  const scope = scanOfApp(app, null);
+  // Counts tell of those, too, that are kept no longer.
+  const { total } = await reader.list({ ...scope, after: null, limit: 1, maxBytes: 1, withTotal: true });
+  const search = reader.search(scope, filter);
   const days = new Map<string, number>();
   let matching = 0;
   for (;;) {
@@ -122,7 +124,7 @@ export async function countMatching(
   }
   return {
     matching,
-    total: Math.max(total, matching),
+    total: Math.max(total ?? 0, matching),
     days: [...days].map(([day, events]) => ({ day, events })),
   };
 }

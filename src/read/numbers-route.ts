@@ -36,10 +36,8 @@ const NOT_COUNTED = new Rejection(
   'invalidParameters',
   'of must be a declared field of the kind number that is counted for the whole interval.',
 );
-const TOO_MANY_ROWS = new Rejection(
-  'invalidParameters',
-  'it is not counted, and the events of this range cannot be read in the time that a chart may take: choose a shorter range',
-);
+const TOO_MANY_ROWS =
+  'it is not counted, and the events of this range cannot be read in the time that a chart may take: choose a shorter range';
 const NOT_BY_FILTER =
   'Counts are kept by the values of one other field, and not of the events that meet these conditions.';
 
@@ -118,7 +116,7 @@ export async function readNumbersOf(
       : await statsOfRows(options, place, request, { kind, path, by, byType, lines, rows });
   if (counted === 'not counted' && read === null) return why ?? NOT_COUNTED;
   if (counted === 'not counted' && typeof read === 'string')
-    return read === 'too many rows' ? TOO_MANY_ROWS : TOO_LONG;
+    return read === 'too many rows' ? tooManyRows(why) : TOO_LONG;
   const ofRows = typeof read === 'string' ? null : read;
   const whole = counted === 'not counted' ? ofRows : counted;
   if (whole === null) return NOT_COUNTED;
@@ -160,6 +158,12 @@ export async function readNumbersOf(
 
 function refusal(details: string): Rejection {
   return new Rejection('invalidParameters', details);
+}
+
+/** @param why says which declaration would answer, if one would */
+function tooManyRows(why: Rejection | null): Rejection {
+  const declare = why && declarationOf(why);
+  return new Rejection('invalidParameters', TOO_MANY_ROWS, declare === null ? {} : { fields: { declare } });
 }
 
 function declarationOf(reason: Rejection): string | null {

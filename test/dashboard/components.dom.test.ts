@@ -3,10 +3,13 @@
  * browsers do themselves is for the tours with Chromium.
  */
 // @vitest-environment happy-dom
+
 import { render, type VNode } from 'preact';
 import { act } from 'preact/test-utils';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Problem } from '../../dashboard/api.ts';
+import type { Drawing } from '../../dashboard/charts/drawing.ts';
+import { chartCsv } from '../../dashboard/charts/table.ts';
 import { Confirm } from '../../dashboard/components/confirm.ts';
 import { DeclareField } from '../../dashboard/components/declare-field.ts';
 import { ConfirmName, Field, Form, Select } from '../../dashboard/components/field.ts';
@@ -15,6 +18,7 @@ import { ProblemBox } from '../../dashboard/components/problem.ts';
 import { Groups } from '../../dashboard/explore/cross-table.ts';
 import { changed } from '../../dashboard/explore/explain.ts';
 import { readArrivals } from '../../dashboard/explore/follow.ts';
+import { count } from '../../dashboard/format.ts';
 import { html } from '../../dashboard/html.ts';
 import { useAction } from '../../dashboard/resource.ts';
 import { BrowserKeys, scriptTag } from '../../dashboard/routes/settings/browser-keys.ts';
@@ -322,7 +326,7 @@ test('a table by two fields has a cell of its own for each value, whatever it lo
     ...{ complete: true, counted: true, events: 100 },
     groups: [...groups, { other: true as const, count: 1_000 }, { by: { b: 'x' }, count: 2_000 }],
   };
-  await show(html`<${Groups} line=${line} by=${['a', 'b']} stat=${null} what="Events" />`);
+  await show(html`<${Groups} line=${line} by=${['a', 'b']} stat=${null} what="Events" text=${count} />`);
   const rows = new Map(
     all('tbody tr').map((row) => [
       row.querySelector('th')?.textContent,
@@ -353,6 +357,27 @@ test('a table by two fields has a cell of its own for each value, whatever it lo
   expect(Object.fromEntries(rows.get('"5"') ?? [])).toMatchObject({ x: '31', '"5"': '32', '5': '33' });
   expect(Object.fromEntries(rows.get('other') ?? [])).toMatchObject({ other: '1,000', x: '–' });
   expect(Object.fromEntries(rows.get('(none)') ?? [])).toMatchObject({ x: '2,000' });
+});
+
+test('a table of a statistic by one field has the highest first, with its unit', async () => {
+  const group = (a: string, count: number, p95: number | null) => ({ by: { a }, count, of: { n: { p95 } } });
+  const others = { other: true as const, count: 3, of: { n: { p95: null } } };
+  const groups = [group('busy', 900, 5), group('none', 4, null), group('slow', 1, 70), others];
+  const line = { complete: true, counted: true, events: 908, groups };
+  const stat = { kind: 'stat', of: 'n', stat: 'p95' } as const;
+  const text = (value: number): string => `${value} ms`;
+  await show(html`<${Groups} line=${line} by=${['a']} stat=${stat} what="p95 of n" text=${text} />`);
+  expect(all('tbody tr').map(({ textContent }) => textContent)).toEqual(['slow70 ms', 'busy5 ms', 'none–']);
+});
+
+test('a file of a chart has none of the digits that only a sum of doubles has', () => {
+  const series = { starts: [0, 1], end: 2, interval: { from: 0, until: 2 } };
+  const columns = () => [{ name: 'Sum', values: [0.1 + 0.2, null], text: String }];
+  const drawing = { series, columns } as unknown as Drawing; // What a file is made of.
+  expect(chartCsv(drawing).split('\r\n').slice(1, 3)).toEqual([
+    '1970-01-01T00:00:00Z,1970-01-01T00:00:00.001Z,0.3',
+    '1970-01-01T00:00:00.001Z,1970-01-01T00:00:00.002Z,',
+  ]);
 });
 
 test('a share that has changed a lot is so many times as much, not a percentage of hardly anything', () => {

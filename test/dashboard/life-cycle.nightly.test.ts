@@ -63,7 +63,7 @@ describe.skipIf(withoutBrowser !== '')('in the settings', () => {
     expect(await violations(page)).toEqual([]);
     await dialog.getByRole('button', { name: 'Preview' }).click();
     // Of the ten days each second one has an order: those of 6 and 8 days ago.
-    await dialog.getByText('2 events').waitFor();
+    await dialog.getByText('Events of order would be kept for 5 days: 2 events would go.').waitFor();
     expect(await violations(page)).toEqual([]);
     await dialog.getByRole('button', { name: 'Change retention' }).click();
     await dialog.waitFor({ state: 'detached' });

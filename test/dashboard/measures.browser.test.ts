@@ -178,6 +178,11 @@ describe.skipIf(withoutBrowser !== '')('an app whose fields are counted together
     await expect
       .poll(() => german.locator('.change').getAttribute('title'), SOON)
       .toContain(`${three(before.get('DE') ?? 0).toLocaleString('en-GB')} in the previous period, `);
+    // Compared with nothing, the statistic has the same answer, which is not waited for again.
+    await page.getByRole('button', { name: /^Chart options/ }).click();
+    await page.getByLabel('Compare with').selectOption('none');
+    await expect.poll(() => german.locator('.change').count(), SOON).toBe(0);
+    await expect.poll(shown, SOON).toEqual(rounded(await stored(sum, `payload->>'country'`)));
     await open('&of=amount&stat=sum');
     await expect.poll(shown, SOON).toEqual(rounded(await stored(sum, 'types.name')));
     expect(watched.complaints).toEqual([]);

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { curveRange, emptyCurve, ratioCurve } from '../../dashboard/charts/curve.ts';
+import { curveDrawing, curveRange, emptyCurve, ratioCurve, statCurve } from '../../dashboard/charts/curve.ts';
 import {
   linesOf,
   OTHER,
@@ -21,7 +21,7 @@ import {
   share,
 } from '../../dashboard/format.ts';
 import { HIDDEN } from '../../dashboard/url.ts';
-import type { Series } from '../../src/api-types/answers.ts';
+import type { NumberStats, Series } from '../../src/api-types/answers.ts';
 
 const series: Series = {
   bucket: '1h',
@@ -230,4 +230,45 @@ test('numbers and times read as people say them', () => {
   ]);
   expect(rangeLabel({ kind: 'last', amount: 24, unit: 'h' }, 'UTC')).toBe('Last 24 hours');
   expect(rangeLabel({ kind: 'all' }, 'UTC')).toBe('All time');
+});
+
+test('a unit and decimals are at the headline, the axis, the tooltip, the legend, the table and the file', () => {
+  const column = (sum: readonly number[]) => ({
+    stats: { count: [1, 1, 1], sum },
+    overall: { count: 3, sum: sum.reduce((total, value) => total + value, 0) },
+  });
+  const numbers: NumberStats = {
+    ...{ of: 'amount', format: { unit: '€', decimals: 2 }, counted: true, seconds: null, looked: null },
+    ...{ bucket: '1h', timezone: 'UTC', starts: series.starts, end: series.end, interval: series.interval },
+    ...{ countsOnlyBefore: null, histogram: null, rest: null, notBy: null, before: null },
+    ...{ leftOut: { several: 0, unrepresentable: 0 }, ...column([0.1, 0.2, 12_000]) },
+    lines: ['DE', 'FR'].map((name) => ({ key: name, name, ...column([0.05, 0.1, 6_000]) })),
+  };
+  const asked = {
+    stat: 'sum',
+    name: 'Sum of amount',
+    by: 'country',
+    hidden: [],
+    mode: 'accumulated',
+  } as const;
+  const drawing = curveDrawing(series, statCurve(series, numbers, null, asked));
+  expect(drawing.text(drawing.overall ?? 0)).toBe('12,000.30\u00a0€');
+  const [min = 0, max = 0] = drawing.range('linear');
+  expect(drawing.ticks({ min, max, scale: 'linear' }, 3).map(([, text]) => text)).toContain('10K €');
+  expect(drawing.rowsAt(2)).toMatchObject({
+    whole: ['', 'Sum of amount, accumulated', '12,000.30\u00a0€'],
+    lines: [
+      [expect.any(Number), 'DE', '6,000.15\u00a0€'],
+      [expect.any(Number), 'FR', '6,000.15\u00a0€'],
+    ],
+  });
+  expect(drawing.legend.map(({ value, share: part }) => [value, part])).toEqual([
+    ['6,000.15\u00a0€', '50%'],
+    ['6,000.15\u00a0€', '50%'],
+  ]);
+  expect(drawing.columns()[0]?.text(12_000.3)).toBe('12,000.30\u00a0€');
+  expect(drawing.columns()[0]?.file).toBe('Sum of amount, accumulated (€)');
+  // Where no event has a number, the axis tells none.
+  const none = curveDrawing(series, emptyCurve(series, 'Sum of amount', null));
+  expect(none.ticks({ min: 0, max: 1, scale: 'linear' }, 3)).toEqual([]);
 });

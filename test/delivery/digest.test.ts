@@ -187,6 +187,24 @@ test('a week without events is said to be one', () => {
   expect(text).not.toContain('Moved');
 });
 
+test('a measure far below a hundredth is told as it is', () => {
+  const tiny = Array<number>(7).fill(2.5e-9);
+  const { text } = digestMail({
+    digest: { appId: 'app_a', appName: 'Lab', boardId: 'brd_a', stopToken: 'x', timezone: 'UTC' },
+    publicUrl: '',
+    week: {
+      ...{ ...weekBefore('UTC', 7 * DAY), boardName: 'Noise' },
+      charts: [
+        {
+          ...{ name: 'Noise', search: '', unit: 'measure', of: 'average of noise', total: 2.5e-9 },
+          ...{ before: 0, lines: [], days: tiny, daysBefore: tiny, problem: null, format: null },
+        },
+      ],
+    },
+  });
+  expect(text).toContain('average of noise 2.5e-9');
+});
+
 test.each([
   // Clocks go forward on Sunday the 29th of March: the week is an hour short.
   ['Europe/Berlin', '2026-03-30T06:00:00Z', '2026-03-22T23:00:00Z', '2026-03-29T22:00:00Z', 167],

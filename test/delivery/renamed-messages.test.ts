@@ -77,3 +77,28 @@ test('a link names the type of a rule where it is known, whatever its name', () 
   expect(linkOf('order', {})).toBeNull();
   expect(linkOf('constructor', {})).toBeNull();
 });
+
+test.each([
+  [{ of: 'count' }, 1_234_567, '1,234,567'],
+  [{ of: 'sum', field: 'amount' }, 25_749.1, '25,749.10 €'],
+  [{ of: 'avg', field: 'load' }, 1e-9, '0.000000001'],
+  [{ of: 'p95', field: 'latency' }, 100.25, '100.25 ms'],
+])('a number of %o is told as it is, with the unit and the digits of its field', (measured, value, text) => {
+  const [{ stored } = { stored: '' }] = messagesAbout(['1']);
+  const message = JSON.parse(stored) as { said: object[] }; // As it is stored.
+  const said = message.said.map((one) => ({ ...one, value, series: '' }));
+  const names = {
+    types: {},
+    units: { '["amount"]': '€', '["latency"]': 'ms' },
+    decimals: { '["amount"]': 2 },
+  };
+  const rule = JSON.stringify({ ...measured, window: '5m', above: 0 });
+  const own = JSON.stringify({ ...message, said, rule, names });
+  const hook = { url: 'https://chat.example', format: 'slack' } as const;
+  const [mail, note] = [bodyOf('mail', own, ''), bodyOf('webhook', own, '', { hook })];
+  expect(JSON.parse(mail ?? '').text).toContain(`is ${text}; the alert fires above 0`);
+  const { fields } = JSON.parse(note ?? '').attachments[0];
+  expect(fields[0]).toMatchObject({ title: 'Value', value: text });
+  // By the clock of those who read it.
+  expect(fields[2]).toMatchObject({ title: 'Since', value: expect.stringContaining('1970, 00:05 (UTC)') });
+});

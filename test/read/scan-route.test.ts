@@ -2,7 +2,10 @@
 import { beforeAll, expect, test } from 'vitest';
 import type { Api } from '../../src/accounts/routes/api.ts';
 import { Rejection } from '../../src/errors.ts';
+import { NUMBERS_QUERY } from '../../src/read/chart-query.ts';
+import { readNumbersOf } from '../../src/read/numbers-route.ts';
 import { scanRoute } from '../../src/read/scan-route.ts';
+import { createReader, type EventReader } from '../../src/storage/read/event-reader.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { sharedService, type TestService } from '../support/service.ts';
@@ -250,4 +253,22 @@ test('statistics by a field, by type and of different values are read from the r
   // Each number is there once.
   for (const { name, overall } of different.lines)
     expect([name, overall.distinct]).toEqual([name, overall.count]);
+});
+
+test('a statistic that takes too long to read is refused with the declaration that would answer it', async () => {
+  const { sql } = service;
+  const query = NUMBERS_QUERY.parse(`${range()}&of=n&filter=country:DE`);
+  if (query instanceof Rejection) throw new Error(query.details);
+  // It has to end after the first rows, and there are more.
+  const position = { at: start, id: '00000000-0000-0000-0000-000000000000' };
+  const step = async () => ({ events: [], looked: 1, position, searchedBy: null });
+  const events = { ...createReader(sql), search: () => ({ step, visit: async () => null }) };
+  const place = { sql, events: events as unknown as EventReader, pass: async () => false }; // It visits nothing.
+  const options = { now: Date.now, monotonic: () => performance.now() };
+  const found = await readNumbersOf(options, place, { id: ids.appId, appId: 'app_1' }, query, {
+    readsRows: true,
+  });
+  if (!(found instanceof Rejection)) throw new Error('It was read.');
+  expect(found.details).toContain('cannot be read in the time that a chart may take');
+  expect(found.field('declare')).toBe('--path n --kind number --by country');
 });

@@ -2,11 +2,12 @@
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import type { AlertTrial, EventType, NewWebhookAnswer, WebhookList } from '../../../src/api-types/answers.ts';
+import { measured } from '../../charts/curve.ts';
 import type { Drawing } from '../../charts/drawing.ts';
 import { FormDialog } from '../../components/confirm.ts';
 import { Field, linesOf, Select } from '../../components/field.ts';
 import { Waiting } from '../../components/waiting.ts';
-import { average, counted, dateTime } from '../../format.ts';
+import { counted, dateTime } from '../../format.ts';
 import { html } from '../../html.ts';
 import { measureLabel, STATS, singleStat } from '../../measure.ts';
 import { useResource } from '../../resource.ts';
@@ -154,7 +155,8 @@ export function Trial({ path, rule, zone }: TrialProps): VNode {
     `${path}/alerts/trial?${new URLSearchParams({ rule, timezone: zone })}`,
   );
   const { data, problem } = tried;
-  if (data === undefined || problem !== null) return html`<${Waiting} for=${tried} lines=${3} />`;
+  if (data === undefined || problem !== null)
+    return html`<div class="trial"><${Waiting} for=${tried} lines=${3} /></div>`;
   const { to, firings, total, fires, curve } = data;
   const { values, low, high } = curve;
   const seen = [...values, ...low, ...high].map(Number);
@@ -170,7 +172,7 @@ export function Trial({ path, rule, zone }: TrialProps): VNode {
   };
   const times = `${counted(total, 'time')} in the last 30 days`;
   return html`<div class="trial" aria-busy=${tried.loading}>
-    <svg viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label=${`Values of the last 30 days, up to ${average(most)}`}>
+    <svg viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label=${`Values of the last 30 days, up to ${measured(most)}`}>
       ${fires.map((isFiring, x) => isFiring && html`<rect key=${x} x=${x} width="1" height=${HEIGHT} />`)}
       <path d=${line(values)} /><path class="limit" d=${line(high)} /><path class="limit" d=${line(low)} />
     </svg>

@@ -4,6 +4,7 @@ import { useEffect, useState } from 'preact/hooks';
 import type {
   ErasureMatch,
   Erasures,
+  EventTypeList,
   RetentionAnswer,
   RetentionPreview,
 } from '../../../src/api-types/answers.ts';
@@ -15,9 +16,10 @@ import { Field, linesOf, Select } from '../../components/field.ts';
 import { Section } from '../../components/section.ts';
 import { table } from '../../components/table.ts';
 import { Waiting } from '../../components/waiting.ts';
-import { counted, ownDate } from '../../format.ts';
+import { count, counted, ownDate } from '../../format.ts';
 import { type Children, html } from '../../html.ts';
-import type { Resource } from '../../resource.ts';
+import { type Resource, useResource } from '../../resource.ts';
+import { typesPath } from '../../view.ts';
 
 type Values = Record<string, string>;
 type Asked = readonly [answer: never, body: never];
@@ -64,7 +66,11 @@ function Part({
   <//>`;
 }
 
+/** What is proposed. */
+const DAYS = ['7', '30', '90', '365', 'forever', 'default'];
+
 export function Retention({ app, resource, onChanged }: SectionProps<RetentionAnswer>): VNode {
+  const types = useResource<EventTypeList>(typesPath(app.appId)).data?.types;
   return html`<${Part}
     title="Retention"
     path=${`/api/apps/${app.appId}/retention`}
@@ -87,13 +93,18 @@ export function Retention({ app, resource, onChanged }: SectionProps<RetentionAn
     ask=${{
       method: 'PUT',
       body: ({ type, days }: Values) => ({ type: type || null, days, dryRun: true }),
-      children: html`<${Field} label="Type" name="type" required=${false} />
-        <${Field} label="Days" name="days" hint="A number, forever or default." />`,
+      children: html`<${Field} label="Type" name="type" required=${false} placeholder="all that have no days of their own" list="retention-types" />
+        <datalist id="retention-types">${types?.map(({ name }) => html`<option key=${name} value=${name} />`)}</datalist>
+        <${Field} label="Days" name="days" placeholder="90" list="retention-days" hint="A number, forever or default." />
+        <datalist id="retention-days">${DAYS.map((days) => html`<option key=${days} value=${days} />`)}</datalist>`,
     }}
-    make=${({ hidden }: RetentionPreview, body: object) => ({
+    make=${(
+      { hidden }: RetentionPreview,
+      { type, days, ...body }: { type: string | null; days: string },
+    ) => ({
       method: 'PUT',
-      body: () => ({ ...body, dryRun: false }),
-      intro: html`<p>${counted(hidden, 'event')} would go.</p>`,
+      body: () => ({ ...body, type, days, dryRun: false }),
+      intro: html`<p>Events of <b>${type ?? 'all types that have no days of their own'}</b> would be kept for <b>${/^\d+$/.test(days) ? counted(Number(days), 'day') : days === 'default' ? 'the default time' : 'ever'}</b>: ${counted(hidden, 'event')} would go.</p>`,
     })}
   />`;
 }
@@ -148,7 +159,7 @@ export function Erasure({ app, resource, onChanged }: SectionProps<Erasures>): V
     }}
     make=${({ matching, total }: ErasureMatch, body: { readonly anonymize: boolean }) => ({
       ...(body.anonymize && { submit: 'Anonymize events' }),
-      intro: html`<p>${counted(matching, 'event')} of ${total} match${matching * 2 > total && ': more than half of the app'}.</p>`,
+      intro: html`<p>${counted(matching, 'event')} of ${count(total)} match${matching * 2 > total && ': more than half of the app'}.</p>`,
       body: ({ password }: Values) => ({ ...body, password, most: matching * 2 > total, dryRun: false }),
       children: html`<${Field} label="Password" name="password" type="password" autocomplete="current-password" />`,
     })}

@@ -49,6 +49,8 @@ export interface Names {
   readonly types: Readonly<Record<string, string>>;
   /** What the numbers of fields are of, by their paths as JSON. */
   readonly units: Readonly<Record<string, string>>;
+  /** Digits after the decimal point that they are shown with. Absent in messages of the release before. */
+  readonly decimals?: Readonly<Record<string, number>>;
 }
 
 /** A message as it waits, in JSON. */
@@ -258,10 +260,7 @@ function whoseOf(rule: Rule, series: string): string {
 
 /** One sentence on a transition. */
 function sentenceOf({ parsed: rule, names }: Message, said: Said): string {
-  const { field, of } = rule.measured;
-  const unit = of === 'distinct' ? undefined : names?.units[JSON.stringify(field)];
-  const shown = (value: number | null): string =>
-    numberText(value) + (unit !== undefined && value !== null ? ` ${unit}` : '');
+  const shown = shownIn(rule, names);
   const whose = whoseOf(rule, said.series);
   const seen = `${wordsOf(rule)}${whose} in ${spellDuration(rule.windowMs)} is ${shown(said.value)}`;
   if (said.kind === 'corrected')
@@ -279,8 +278,20 @@ function wordsOf(rule: Rule): string {
   return rule.kind === 'ratio' ? `The ratio` : `${measured}${ofType}`;
 }
 
-function numberText(value: number | null): string {
-  return value === null ? 'not known' : String(Number(value.toPrecision(6)));
+/** How a value of a rule is shown: as that of its field, otherwise with six digits, and all of a large number. */
+function shownIn(
+  { measured: { field, of } }: Rule,
+  names: Names | undefined,
+): (value: number | null) => string {
+  const path = of === 'distinct' ? '' : JSON.stringify(field);
+  const [unit, digits] = [names?.units[path], names?.decimals?.[path]];
+  return (value) => {
+    if (value === null) return 'not known';
+    const most = Math.abs(value) < 100_000 ? { maximumSignificantDigits: 6 } : { maximumFractionDigits: 2 };
+    const exact = { minimumFractionDigits: digits, maximumFractionDigits: digits };
+    const text = value.toLocaleString('en-US', digits === undefined ? most : exact);
+    return unit === undefined ? text : `${text} ${unit}`;
+  };
 }
 
 const KINDS = { firing: 'Firing', resolved: 'Resolved', corrected: 'Corrected' } as const;
@@ -292,8 +303,9 @@ const ADVICE = {
 
 /** What people read in a chat tool: transitions of one kind. */
 function noteOf(message: Message): Note {
-  const { name, app, parsed: rule, said } = message;
+  const { name, app, parsed: rule, said, names, timezone = 'UTC' } = message;
   const [first] = said;
+  const shown = shownIn(rule, names);
   const more = said.length - MOST_IN_NOTE;
   const bound = thresholdOf(rule, first);
   const url = linkTo(message, first);
@@ -305,9 +317,9 @@ function noteOf(message: Message): Note {
       ...(more > 0 ? [`And ${more} more.`] : []),
     ],
     facts: [
-      ['Value', numberText(first.value)],
-      ...(bound === null || rule.kind === 'absent' ? [] : [['Threshold', numberText(bound)] as const]),
-      ['Since', iso(first.since)],
+      ['Value', shown(first.value)],
+      ...(bound === null || rule.kind === 'absent' ? [] : [['Threshold', shown(bound)] as const]),
+      ['Since', localTime(first.since, timezone)],
     ],
     advice: ADVICE[first.kind],
     // Without PUBLIC_URL there is no address that others could open.
@@ -367,7 +379,8 @@ function trailHtml(message: Message, { from, to }: Trail): string {
 
 /** Alerts in the form of /api/v2/alerts. */
 function alertmanagerBody(message: Message): object {
-  const { alertId, name, app, at, parsed: rule, said } = message;
+  const { alertId, name, app, at, parsed: rule, said, names } = message;
+  const shown = shownIn(rule, names);
   return said.map((one) => ({
     labels: {
       alertname: name,
@@ -378,9 +391,9 @@ function alertmanagerBody(message: Message): object {
     },
     annotations: {
       summary: sentenceOf(message, one),
-      value: numberText(one.value),
+      value: shown(one.value),
       ...(one.kind === 'corrected' && {
-        corrected: `from ${numberText(one.earlierValue)} to ${numberText(one.value)}`,
+        corrected: `from ${shown(one.earlierValue)} to ${shown(one.value)}`,
       }),
     },
     startsAt: iso(one.since),

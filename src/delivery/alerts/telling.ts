@@ -1,5 +1,6 @@
 /** What is said of rules: its transitions, their marks on the chart, and the messages that tell of them, in one transaction. */
 import { annotateFiring, endFiring } from '../../apps/annotations.ts';
+import type { NumberFormat } from '../../apps/fields.ts';
 import type { Sql, Transaction } from '../../storage/database/connect.ts';
 import type { Storage } from '../../storage/storage.ts';
 import { type ActiveRule, type NotedProblem, noteProblems } from './alert-rules.ts';
@@ -123,12 +124,16 @@ async function namesIn(tx: Transaction, appId: number, rules: readonly Rule[]): 
   const types = await tx<{ name: string; typeId: string }[]>`
     SELECT name, public_id AS "typeId" FROM event_types
      WHERE app_id = ${appId} AND name = ANY(${parts.flatMap(({ type }) => type ?? [])}::text[])`;
-  const units = await tx<{ path: string; unit: string }[]>`
-    SELECT path, unit FROM declared_fields
-     WHERE app_id = ${appId} AND kind = 'number' AND unit IS NOT NULL AND removed_at IS NULL`;
+  const formats = await tx<({ path: string } & NumberFormat)[]>`
+    SELECT DISTINCT ON (path) path, unit, decimals FROM declared_fields
+     WHERE app_id = ${appId} AND kind = 'number' AND removed_at IS NULL AND (unit IS NOT NULL OR decimals IS NOT NULL)
+     ORDER BY path, id`;
   return {
     types: Object.fromEntries(types.map(({ name, typeId }) => [name, typeId])),
-    units: Object.fromEntries(units.map(({ path, unit }) => [path, unit])),
+    units: Object.fromEntries(formats.flatMap(({ path, unit }) => (unit === null ? [] : [[path, unit]]))),
+    decimals: Object.fromEntries(
+      formats.flatMap(({ path, decimals }) => (decimals === null ? [] : [[path, decimals]])),
+    ),
   };
 }
 

@@ -229,11 +229,14 @@ function numberText(value: number | null, unit: Unit, format: ChartOfWeek['forma
   if (value === null) return '–';
   if (unit === 'events') return number(value);
   if (unit === 'ratio') return `${Number((value * 100).toPrecision(3))} %`;
-  const most = format?.decimals ?? (Math.abs(value) < 100 ? 2 : 0);
-  const text = value.toLocaleString('en-US', {
-    minimumFractionDigits: format?.decimals ?? 0,
-    maximumFractionDigits: most,
-  });
+  const size = Math.abs(value);
+  const decimals = format?.decimals ?? undefined;
+  // Rounded to hundredths a tiny number would be none.
+  const most = decimals ?? (size < 100 ? 2 : 0);
+  const text =
+    decimals === undefined && size < 0.01
+      ? String(Number(value.toPrecision(3)))
+      : value.toLocaleString('en-US', { minimumFractionDigits: decimals, maximumFractionDigits: most });
   return format?.unit == null ? text : `${text}\u00a0${format.unit}`;
 }
 

@@ -33,6 +33,7 @@ import {
   type WindowSums,
 } from '../counts/windows.ts';
 import { isUnavailable, type Sql, type Transaction, type Transactions } from '../database/connect.ts';
+import type { Database } from '../database/database.ts';
 import type { FieldFilter, NotCounted } from '../fields/field-scope.ts';
 import type { RowFilter } from '../fields/row-filter.ts';
 import { encodeFeedCursor, type FeedSnapshot, readFeed, readSnapshotText } from './arrivals.ts';
@@ -185,11 +186,20 @@ function readsOf(sql: Sql, routes: ReadRoutes) {
      * Where a live feed begins that tells all that a later read of the app lacks, as the id of a message.
      * @param when now, in milliseconds since 1970
      */
-    feedCursor: async (appId: number, when: number) => {
-      const { sql: own, placeOf } = await routes.feedAt(appId);
+    feedCursor: async (appId: number, when: number): Promise<string> => {
+      const reading = cursorsIn(sql);
+      // The chart and the list of a page ask at the same time: a snapshot that was begun before either is read has less than both.
+      const begun = reading.get(appId);
+      const shared = begun === undefined ? null : await begun.catch(() => null);
+      if (shared !== null) return shared;
       const read = async (feed: FeedSnapshot) =>
         encodeFeedCursor({ ...feed.cursor(when), total: await feed.total() });
-      return await readFeed(own, appId, read, placeOf);
+      const own = routes
+        .feedAt(appId)
+        .then((at) => readFeed(at.sql, appId, read, at.placeOf))
+        .finally(() => reading.delete(appId));
+      reading.set(appId, own);
+      return await own;
     },
     /** Reads of the live feed, in one snapshot. */
     feed: async <T>(appId: number, read: (snapshot: FeedSnapshot) => Promise<T>) => {
@@ -197,6 +207,15 @@ function readsOf(sql: Sql, routes: ReadRoutes) {
       return await readFeed(own, appId, read, placeOf);
     },
   };
+}
+
+/** Cursors that are being read, by the app. */
+const cursors = new WeakMap<Database, Map<number, Promise<string>>>();
+
+function cursorsIn({ pool: { database } }: Sql): Map<number, Promise<string>> {
+  const reading = cursors.get(database) ?? new Map<number, Promise<string>>();
+  cursors.set(database, reading);
+  return reading;
 }
 
 /** Windows of each app where it is: those that need no field in one snapshot. */

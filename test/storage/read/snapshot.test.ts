@@ -1,5 +1,7 @@
 import { expect, onTestFinished, test } from 'vitest';
-import { connect } from '../../../src/storage/database/connect.ts';
+import { Ending } from '../../../src/base/slots.ts';
+import { connect, poolFor } from '../../../src/storage/database/connect.ts';
+import { decodeFeedCursor } from '../../../src/storage/read/arrivals.ts';
 import { createReader } from '../../../src/storage/read/event-reader.ts';
 import { inOneSnapshot, readCounts, readSnapshot, withKeptPlan } from '../../../src/storage/read/snapshot.ts';
 import { testDatabase } from '../../support/database.ts';
@@ -75,4 +77,22 @@ test('charts of a snapshot that have the same buckets read their counts, and wha
   const once = await scansOf(1);
   expect(once).toMatchObject([{ table: 'day_counts' }, { table: 'hour_counts' }, {}, { table: 'retention' }]);
   expect(await scansOf(12)).toEqual(once);
+});
+
+test('cursors of a live feed that are asked for at once are one, and another where nobody waits for it any more', async () => {
+  const database = await testDatabase();
+  const sql = connect(database.sql.pool.database, { connections: 2, name: 'test reader' });
+  onTestFinished(async () => {
+    await sql.end();
+    await database.drop();
+  });
+  const cursor = (at: number, pool = sql): Promise<string> => createReader(pool).feedCursor(1, at);
+  const [first, second] = await Promise.all([cursor(1_000), cursor(2_000)]);
+  expect(second).toBe(first);
+  expect(await cursor(3_000)).not.toBe(first);
+  const gone = new Ending();
+  gone.settle();
+  const [lost, found] = await Promise.allSettled([cursor(4_000, poolFor(gone, sql)), cursor(5_000)]);
+  expect(lost.status).toBe('rejected');
+  expect(found.status === 'fulfilled' && decodeFeedCursor(found.value)).toMatchObject({ at: 5_000 });
 });
