@@ -177,6 +177,20 @@ describe.skipIf(withoutBrowser !== '')('on a phone', () => {
     expect((box?.x ?? 0) + (box?.width ?? Infinity)).toBeLessThanOrEqual(390);
   });
 
+  test('the presets of the time range are each in one line', async () => {
+    await open();
+    await page.getByRole('button', { name: /^Time range/ }).click();
+    const lines = await page.locator('.presets .button').evaluateAll((all) =>
+      all.map((button) => {
+        const text = document.createRange();
+        text.selectNodeContents(button);
+        return text.getClientRects().length;
+      }),
+    );
+    expect(new Set(lines)).toEqual(new Set([1]));
+    await page.keyboard.press('Escape');
+  });
+
   test('everything that is pressed is large enough for a finger', async () => {
     await open();
     const small = await page
