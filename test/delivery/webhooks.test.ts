@@ -283,7 +283,12 @@ test('the first 200 characters of an answer are told, on one line and without se
 });
 
 test.each([
-  ['HTML without its tags', 'text/html', '<html>\n<h1>502 Bad Gateway</h1></html>', '502: 502 Bad Gateway'],
+  [
+    'HTML without its tags',
+    'text/html',
+    '<html>\n<h1>Bad &quot;it&quot; &amp;lt; &no;</h1></html>',
+    '502: Bad "it" &lt; &no;',
+  ],
   [
     'by its charset',
     'text/plain; charset=ISO-8859-1',

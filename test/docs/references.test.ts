@@ -94,16 +94,17 @@ test('docs/README.md leads to every page', () => {
   expect(pages.filter((name) => !listed.includes(name))).toEqual([]);
 });
 
-/** What a sentence of absence names, by the kind that the list says: a command, a route, a setting, or a word of the code. */
+/** What a sentence of absence names, by the kind that the list says: a command, a route, a word of the code, or one of the dashboard. */
 async function isThere(what: string): Promise<boolean> {
-  const [, kind, name = ''] = /^(command|route|word) `(.+)`$/.exec(what) ?? [];
+  const [, kind, name = ''] = /^(command|route|word|page) `(.+)`$/.exec(what) ?? [];
   if (kind === 'command') {
     const [group = '', command = ''] = name.split(' ');
     return (await tidemark([group, '--help'])).stdout.includes(`\n  ${command} `);
   }
   if (kind === 'route') return API.some(({ method, path }) => `${method} ${path}` === name);
-  if (kind === 'word') return sourceFiles().some((text) => new RegExp(`\\b${name}`, 'i').test(text));
-  throw new Error(`"${what}" is no proof: write a command, a route or a word.`);
+  if (kind === 'word') return sourceFiles('src').some((text) => new RegExp(`\\b${name}`, 'i').test(text));
+  if (kind === 'page') return sourceFiles('dashboard').some((text) => text.toLowerCase().includes(name));
+  throw new Error(`"${what}" is no proof: write a command, a route, a word or a page.`);
 }
 
 test('what the pages say is not there is not there: docs/claims.md lists the sentences', async () => {
@@ -115,7 +116,12 @@ test('what the pages say is not there is not there: docs/claims.md lists the sen
     expect(await isThere(proof), `${proof} is there: correct ${page}`).toBe(false);
   }
   // What exists is found, so that the list can fail.
-  for (const proof of ['command `user suspend`', 'route `POST /v1/events`', 'word `percentile`'])
+  for (const proof of [
+    'command `user suspend`',
+    'route `POST /v1/events`',
+    'word `percentile`',
+    'page `webhook`',
+  ])
     expect(await isThere(proof), proof).toBe(true);
   const listed = rows.map(([sentence = '']) => sentence);
   const claimed = ['docs/comparison.md', 'docs/troubleshooting.md'].flatMap((path) =>
@@ -263,9 +269,9 @@ test('docs/api.md lists every error code of the public routes, with its status',
   expect(listed.sort()).toEqual(publicErrors().sort());
 });
 
-function sourceFiles(): string[] {
-  const names = readdirSync(join(ROOT, 'src'), { recursive: true, encoding: 'utf8' });
+function sourceFiles(folder: 'src' | 'dashboard'): string[] {
+  const names = readdirSync(join(ROOT, folder), { recursive: true, encoding: 'utf8' });
   return names
     .filter((name) => name.endsWith('.ts'))
-    .map((name) => readFileSync(join(ROOT, 'src', name), 'utf8'));
+    .map((name) => readFileSync(join(ROOT, folder, name), 'utf8'));
 }
