@@ -15,6 +15,7 @@ import {
   type CommittedEvent,
   type ConsumerStore,
   decodePosition,
+  encodePosition,
   type FeedPosition,
   type Lease,
 } from '../storage/storage.ts';
@@ -85,6 +86,8 @@ export class WebhookWorker {
   readonly #quick = new Slots(MOST_QUICK, MOST_WAITING);
   readonly #doubted = new Slots(MOST_DOUBTED, MOST_WAITING, MOST_DOUBTED_OF_ACCOUNT);
   readonly #reads = new Slots(MOST_READS, MOST_WAITING);
+  /** Batches that are being read, by whose events they are, which, and from where on. */
+  readonly #reading = new Map<string, Promise<Batch | null>>();
   readonly #ending = new Ending();
   /** Webhooks whose endpoints were slow in their last turn. */
   readonly #slow = new Set<number>();
@@ -193,21 +196,18 @@ export class WebhookWorker {
   }
 
   async #send(webhook: ActiveWebhook, lease: Lease): Promise<void> {
-    const { sql, store, secret, now } = this.#options;
+    const { sql, secret, now } = this.#options;
     const { appId, id, webhookId } = webhook;
     const secrets = await webhookSecrets(sql, secret, id, now());
     if (secrets.length === 0)
       return await this.#disable(webhook, 'another SECRET has sealed its signing secret');
-    const isAll = lease.types.length === 0 && lease.filter.length === 0;
-    const matches = isAll ? null : matcherOfChoice(lease);
     const publicId = await this.#publicIdOf(appId);
     const until = performance.now() + TURN_MS;
     // An endpoint that may be dead is tried with one event, and a slow one takes few in a turn.
     let limit = webhook.tries > 0 || webhook.delivered === 0 ? 1 : this.#slow.has(id) ? IN_FLIGHT : BATCH;
     let { position } = lease;
     for (let hasMore = true; hasMore && this.#maySend(webhook) && performance.now() < until; limit = BATCH) {
-      const options = { limit, maxBytes: BATCH_BYTES, matches };
-      const batch = await this.#read(webhook, () => readBatch(store, appId, position, options));
+      const batch = await this.#batchOf(webhook, lease, position, limit);
       if (batch === null) return;
       const messages = batch.events.map((event) => messageOf(publicId, event));
       const sent = await this.#sendBatch(webhook, lease.epoch, { batch, messages, secrets, until });
@@ -218,6 +218,26 @@ export class WebhookWorker {
     }
     if (webhook.tries > 0)
       await sql`UPDATE webhooks SET tries = 0, failing_since = NULL WHERE public_id = ${webhookId}`;
+  }
+
+  /** The next events of a webhook. Those of an app that want the same events from the same place on read them once. */
+  async #batchOf(
+    webhook: ActiveWebhook,
+    { types, filter }: Lease,
+    position: FeedPosition,
+    limit: number,
+  ): Promise<Batch | null> {
+    const { appId } = webhook;
+    const key = JSON.stringify([appId, limit, types, filter, encodePosition(position)]);
+    const known = this.#reading.get(key);
+    if (known !== undefined) return await known;
+    const matches = types.length === 0 && filter.length === 0 ? null : matcherOfChoice({ types, filter });
+    const options = { limit, maxBytes: BATCH_BYTES, matches };
+    const reading = this.#read(webhook, () =>
+      readBatch(this.#options.store, appId, position, options),
+    ).finally(() => this.#reading.delete(key));
+    this.#reading.set(key, reading);
+    return await reading;
   }
 
   /** False once it was paused or removed, or its app suspended: the turn ends with the try that is under way. */

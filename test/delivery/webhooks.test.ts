@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { gzipSync } from 'node:zlib';
 import { Webhook } from 'standardwebhooks';
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { checkWebhookUrl, isPublicAddress, Names } from '../../src/delivery/addresses.ts';
 import { GIVE_UP_MS, Poster, waitAfter } from '../../src/delivery/signed-post.ts';
 import { findWebhook, skipEvent } from '../../src/delivery/webhooks.ts';
@@ -94,6 +94,49 @@ test('events arrive in order, signed as the standard says, with the text that wa
   expect(forged).toThrow();
   expect(receiver.numbers.slice(1)).toEqual([2, 3]);
   expect(JSON.stringify(await stored(webhookId))).not.toContain(secret.slice(6));
+});
+
+test('webhooks that want the same events from the same place on read them once', async () => {
+  const { receiver, url } = await receive();
+  const { webhookId } = await add(url);
+  await service.sql`UPDATE webhooks SET state = 'paused', delivered = 1`;
+  await service.sql`
+    INSERT INTO webhooks (public_id, app_id, url, digest, sealed, delivered, state)
+    SELECT public_id || n, app_id, url, digest, sealed, 1, state FROM webhooks, generate_series(2, 10) AS n`;
+  await service.sql`
+    INSERT INTO consumers (app_id, name, kind, tick, position)
+    SELECT app_id, name || n, kind, tick, position FROM consumers, generate_series(2, 10) AS n WHERE name = ${webhookId}`;
+  for (const n of [1, 2, 3]) await post(n);
+  const { lease, read } = ConsumerStore.prototype;
+  let leases = 0;
+  let reads = 0;
+  const spies = [
+    vi.spyOn(ConsumerStore.prototype, 'lease').mockImplementation(async function (
+      this: ConsumerStore,
+      ...args
+    ) {
+      const leased = await lease.apply(this, args);
+      leases += 1;
+      return leased;
+    }),
+    vi.spyOn(ConsumerStore.prototype, 'read').mockImplementation(async function (
+      this: ConsumerStore,
+      ...args
+    ) {
+      // As a long read does: it is not over before the others ask.
+      await until(() => leases >= 10, 'ten leases');
+      const found = await read.apply(this, args);
+      if (found.events.length > 0) reads += 1;
+      return found;
+    }),
+  ];
+  try {
+    await service.sql`UPDATE webhooks SET state = 'active'`;
+    await until(() => receiver.received.length === 30, 'three events for each of ten');
+    expect(reads).toBeLessThanOrEqual(3);
+  } finally {
+    for (const spy of spies) spy.mockRestore();
+  }
 });
 
 test('a failing endpoint gets the same event again before any other, and delays no other endpoint', async () => {
