@@ -39,6 +39,8 @@ const TIMEOUT_MS = 15_000;
 const MOST_ANSWER_BYTES = 65_536;
 /** How long that is waited for which is shown of a body, after the head. */
 const TEXT_TIMEOUT_MS = 2_000;
+/** Messages to a receiver at once, where their order does not matter: so many connections to it are kept. */
+export const IN_FLIGHT = 8;
 const SECRET_PREFIX = 'whsec_';
 const SECRET_BYTES = 32;
 /** Between two tries, whatever a receiver asks for. */
@@ -83,7 +85,7 @@ export class Poster {
     this.#allowPrivate = options.allowPrivate;
     this.#now = options.now;
     // Callers bound what is in flight. A limit by host would let a silent path of a host delay the others.
-    const agent = { keepAlive: true, maxFreeSockets: 4, timeout: 60_000 };
+    const agent = { keepAlive: true, maxFreeSockets: IN_FLIGHT, timeout: 60_000 };
     this.#http = new HttpAgent(agent);
     this.#https = new HttpsAgent(agent);
     this.#names = new Names(options.allowPrivate, options.nameServers);
@@ -170,8 +172,12 @@ export class Poster {
         const status = response.statusCode ?? 0;
         const retryAfterMs = retryAfterOf(response.headers['retry-after'], this.#now());
         let bytes = 0;
-        let head = Buffer.alloc(0);
+        let head = NOTHING;
+        let isFinished = false;
         const finish = (): void => {
+          if (isFinished) return;
+          isFinished = true;
+          isRead?.();
           const text = shownWords(textOf(head, response.headers));
           resolve({ status, problem: problemOfStatus(status, text), text, retryAfterMs });
         };
@@ -179,26 +185,30 @@ export class Poster {
           bytes += chunk.length;
           // A character has at most four bytes.
           const isShort = head.length < 4 * MOST_WORD_CHARACTERS;
-          if (isShort) head = Buffer.concat([head, chunk.subarray(0, 4 * MOST_WORD_CHARACTERS)]);
+          if (isFinished) head = NOTHING;
+          else if (isShort) head = Buffer.concat([head, chunk.subarray(0, 4 * MOST_WORD_CHARACTERS)]);
           else finish();
           if (bytes > MOST_ANSWER_BYTES) response.destroy();
         });
         const isDone = deadline(TIMEOUT_MS, () => response.destroy());
-        const isRead = deadline(TEXT_TIMEOUT_MS, finish);
+        const isTold = isTest || problemOfStatus(status, '') !== null;
+        const isRead = isTold ? deadline(TEXT_TIMEOUT_MS, finish) : null;
         response.on('close', () => {
           isDone();
-          isRead();
           finish();
         });
-        if (!isTest && problemOfStatus(status, '') === null) finish();
+        if (!isTold) finish();
       });
       request.end(body);
     });
   }
 }
 
+const NOTHING: Buffer = Buffer.alloc(0);
+
 /** The text of an answer's beginning; empty where it is compressed, for which nobody has asked. */
 function textOf(head: Buffer, headers: IncomingHttpHeaders): string {
+  if (head.length === 0) return '';
   if ((headers['content-encoding'] ?? 'identity') !== 'identity') return '';
   const charset = /charset="?([\w-]{1,40})/i.exec(headers['content-type'] ?? '')?.[1] ?? 'utf-8';
   try {

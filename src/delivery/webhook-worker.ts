@@ -22,7 +22,15 @@ import {
 import { matcherOfChoice } from './consumers.ts';
 import { type Batch, readBatch } from './read-batch.ts';
 import { areDeliveriesStopped } from './restored.ts';
-import { type Answer, GIVE_UP_MS, isDue, type Message, type Poster, waitAfter } from './signed-post.ts';
+import {
+  type Answer,
+  GIVE_UP_MS,
+  IN_FLIGHT,
+  isDue,
+  type Message,
+  type Poster,
+  waitAfter,
+} from './signed-post.ts';
 import {
   type ActiveWebhook,
   activeWebhooks,
@@ -63,8 +71,6 @@ const BATCH = 100;
 const BATCH_BYTES = 1_000_000;
 /** No further event of a turn begins after that. */
 const TURN_MS = 5_000;
-/** Events in flight where their order does not matter. */
-const IN_FLIGHT = 8;
 /** A position is written down after so many events; a kill repeats no more than these. */
 const WRITTEN_AFTER = 10;
 const GONE = 410;

@@ -12,6 +12,8 @@ export interface Received {
 export class Receiver {
   readonly received: Received[] = [];
   readonly #server: Server;
+  /** Connections that were opened. */
+  connections = 0;
   answer: (response: ServerResponse, count: number) => unknown = (response) => response.writeHead(204).end();
 
   constructor() {
@@ -26,6 +28,9 @@ export class Receiver {
       this.answer(response, this.received.length);
     });
     this.#server.on('error', () => undefined);
+    this.#server.on('connection', () => {
+      this.connections += 1;
+    });
   }
 
   async listen(): Promise<string> {

@@ -139,6 +139,20 @@ test('webhooks that want the same events from the same place on read them once',
   }
 });
 
+test('events whose order does not matter are sent over few connections', async () => {
+  const { receiver, url } = await receive();
+  await add(url, '--unordered');
+  await post(0);
+  await until(() => receiver.received.length === 1, 'the first event');
+  const events = Array.from({ length: 80 }, (_, n) => ({ typeName: 'test type', payload: { n } }));
+  await service.request({
+    ...{ method: 'POST', path: '/v1/events', body: JSON.stringify({ events }) },
+    headers: { Authorization: `Bearer ${service.app.loggingToken}`, 'Content-Type': 'application/json' },
+  });
+  await until(() => receiver.received.length === 81, 'all events');
+  expect(receiver.connections).toBeLessThanOrEqual(9);
+});
+
 test('a failing endpoint gets the same event again before any other, and delays no other endpoint', async () => {
   const { receiver: dead, url } = await receive();
   const { receiver: live, url: liveUrl } = await receive();
