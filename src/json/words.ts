@@ -60,16 +60,19 @@ function finished(hash: number): number {
 /**
  * Calls back with the hash of each word of a text in UTF-8.
  * @param add also gets where the word begins and ends
+ * @returns whether a backslash is between words
  */
 export function eachWord(
   bytes: Uint8Array,
   start: number,
   end: number,
   add: (hash: number, from: number, until: number) => void,
-): void {
+): boolean {
+  let hasBackslash = false;
   for (let next = start; next < end; ) {
     let byte = FOLDED[bytes[next] ?? 0] ?? 0;
     if (byte === 0) {
+      if (bytes[next] === BACKSLASH) hasBackslash = true;
       next += 1;
       continue;
     }
@@ -103,6 +106,7 @@ export function eachWord(
     const before = from - 1 > start ? (bytes[from - 2] ?? 0) : 0;
     if (isBeforeNumber(bytes[from - 1] ?? 0, before)) add(OTHER_NUMBER, from, next);
   }
+  return hasBackslash;
 }
 
 /** Whether a number of JSON may begin after two characters. */
@@ -119,9 +123,7 @@ export function eachWordOfPayload(
   end: number,
   add: (hash: number) => void,
 ): void {
-  eachWord(bytes, start, end, add);
-  // What follows the payload may be long.
-  if (!bytes.subarray(start, end).includes(BACKSLASH)) return;
+  if (!eachWord(bytes, start, end, add)) return;
   const text = Buffer.from(unescaped(bytes.toString('utf8', start, end)));
   eachWord(text, 0, text.length, add);
 }

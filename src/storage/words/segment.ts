@@ -94,8 +94,10 @@ export class SegmentBuilder {
   /** Ends the segment, which has at least one event. Other work of the event loop comes between its parts. */
   async finish(turns = new TimeSlice()): Promise<Segment> {
     // Those of a word are in the order of its slices to begin with.
-    const byEnd = await sortedBy(this.#entries.subarray(0, this.#length), 0, turns);
-    const entries = await sortedBy(byEnd, SORTED_BITS, turns);
+    const entries = this.#entries.subarray(0, this.#length);
+    const byEnd = new Uint32Array(entries.length);
+    await sortBy(0, entries, byEnd, turns);
+    await sortBy(SORTED_BITS, byEnd, entries, turns);
     let words = 0;
     await inParts(entries.length, turns, (from, until) => {
       words += wordsIn(entries, from, until);
@@ -104,9 +106,9 @@ export class SegmentBuilder {
     const parts: { part: number; list: Buffer }[] = [];
     for (let at = 0; at < entries.length; ) {
       const part = partOf(hashOf(entries[at] ?? 0), code);
-      const begin = at;
-      while (at < entries.length && partOf(hashOf(entries[at] ?? 0), code) === part) at += 1;
-      parts.push({ part, list: encodePart(entries.subarray(begin, at), part, code) });
+      const end = endOfPart(entries, at, code);
+      parts.push({ part, list: encodePart(entries.subarray(at, end), part, code) });
+      at = end;
       if (turns.isOver) await turns.next();
     }
     const start = this.#times[0]?.first ?? 0;
@@ -144,8 +146,24 @@ function wordsIn(entries: Uint32Array, from: number, until: number): number {
   return words;
 }
 
-/** Entries in order of some bits of their hashes, from one on; those that are alike in these stay in their order (radix sort). */
-async function sortedBy(entries: Uint32Array, bit: number, turns: TimeSlice): Promise<Uint32Array> {
+/** After the last of the sorted entries that are in the part of one. */
+function endOfPart(entries: Uint32Array, from: number, code: ListCode): number {
+  const part = partOf(hashOf(entries[from] ?? 0), code);
+  let end = from + 1;
+  while (end < entries.length && partOf(hashOf(entries[end] ?? 0), code) === part) end += 1;
+  return end;
+}
+
+/**
+ * Puts entries in order of some bits of their hashes, from one on (radix sort).
+ * @param sorted takes them; those that are alike in these bits stay in their order
+ */
+async function sortBy(
+  bit: number,
+  entries: Uint32Array,
+  sorted: Uint32Array,
+  turns: TimeSlice,
+): Promise<void> {
   const places = new Uint32Array(DIGITS + 1);
   await inParts(entries.length, turns, (from, until) => {
     for (let at = from; at < until; at += 1) {
@@ -155,7 +173,6 @@ async function sortedBy(entries: Uint32Array, bit: number, turns: TimeSlice): Pr
   });
   for (let digit = 1; digit <= DIGITS; digit += 1)
     places[digit] = (places[digit] ?? 0) + (places[digit - 1] ?? 0);
-  const sorted = new Uint32Array(entries.length);
   await inParts(entries.length, turns, (from, until) => {
     for (let at = from; at < until; at += 1) {
       const entry = entries[at] ?? 0;
@@ -165,7 +182,6 @@ async function sortedBy(entries: Uint32Array, bit: number, turns: TimeSlice): Pr
       sorted[place] = entry;
     }
   });
-  return sorted;
 }
 
 const digitOf = (entry: number, bit: number): number => (hashOf(entry) >>> bit) % DIGITS;

@@ -31,6 +31,8 @@ const MOST_SMALL_SEGMENTS = 12;
 const SEGMENTS_AT_ONCE = 20;
 const ROWS_AT_ONCE = 4_096;
 const BYTES_AT_ONCE = 8 * 1_048_576;
+/** Bytes of rows between two looks at the clock. */
+const BYTES_BETWEEN_LOOKS = 4_096;
 const PARTS_AT_ONCE = 100;
 const VACUUM_AFTER = 2_000;
 
@@ -316,13 +318,15 @@ async function storeSegments(
          WHERE app_id = ${appId} AND created_at >= '${new Date(first).toISOString()}' AND created_at < '${new Date(until).toISOString()}' ${after}
          ORDER BY created_at, id LIMIT ${ROWS_AT_ONCE}`;
       const { rows, isWhole } = await copyRows(tx, query, { most: BYTES_AT_ONCE, buffer });
-      while (rows.next()) {
+      for (let looked = 0; rows.next(); ) {
         if (builder.isFull) {
           await storeSegment(tx, appId, builder, turns);
           builder = new SegmentBuilder(segmentEvents);
         }
         builder.add(rows.bytes, rows.start, rows.end, rows.at, isApart);
         isApart = false;
+        if (rows.end < looked + BYTES_BETWEEN_LOOKS) continue;
+        looked = rows.end;
         if (turns.isOver) await turns.next();
       }
       const { last } = rows;

@@ -61,6 +61,14 @@ async function fill({ sql, database, type }: TestService, days: number): Promise
   );
 }
 
+/** Events of which words are listed. */
+async function listed({ sql }: TestDatabase): Promise<number> {
+  const [row] = await sql<
+    { events: number }[]
+  >`SELECT coalesce(sum(events), 0)::int AS events FROM word_segments`;
+  return row?.events ?? 0;
+}
+
 /** What both databases must have the same of. */
 async function contentOf({ sql }: TestDatabase): Promise<Record<string, unknown>> {
   const content: Record<string, unknown> = {};
@@ -90,6 +98,8 @@ describe.runIf(everyEngine().includes('timescale'))('a copy from TimescaleDB to 
     });
     try {
       await fill(service, 3);
+      await service.sql`UPDATE apps SET word_search = true`;
+      await until(async () => (await listed(source)) >= EVENTS / 2, 'words are listed');
       ledger.start(4);
       await until(() => ledger.acknowledged > 50, 'producers write');
       expect(await copied(source, target)).toMatchObject({ switched: false, repaired: [] });
@@ -131,6 +141,12 @@ describe.runIf(everyEngine().includes('timescale'))('a copy from TimescaleDB to 
       await until(() => ledger.acknowledged > resumed + 50, 'producers write to the new database');
       await ledger.stop();
       const state = moved;
+      // An app that asked for lists of words has them again.
+      await until(async () => (await listed(target)) >= EVENTS / 2, 'words are listed again');
+      const last = `old ${EVENTS / 4}`;
+      const find = ['events', '--app', service.app.appId, '--find', last, '--json'];
+      const { stdout } = await tidemark(find, { DATABASE_URL: target.url, DATA_DIR: folder });
+      expect(JSON.parse(stdout)).toMatchObject({ events: [{ payload: { key: last } }], isWhole: true });
       await until(() => state.stats().journal?.waitingEvents === 0, 'the journal is replayed');
       expect(await ledger.compare(target.sql)).toEqual({
         acknowledgedAndMissing: 0,
