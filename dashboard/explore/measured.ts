@@ -6,7 +6,15 @@ import { curveDrawing, emptyCurve, ratioCurve, statCurve } from '../charts/curve
 import type { Drawing } from '../charts/drawing.ts';
 import type * as Heatmap from '../charts/heatmap.ts';
 import { average, counted, localTimes } from '../format.ts';
-import { HISTOGRAM, isQuantile, type Measure, measureLabel, partText, type ShownStat } from '../measure.ts';
+import {
+  HISTOGRAM,
+  isQuantile,
+  type Measure,
+  measureLabel,
+  partText,
+  type ShownStat,
+  singleStat,
+} from '../measure.ts';
 import { comparedSpan, rangeText } from '../range.ts';
 import { type Resource, useResource } from '../resource.ts';
 import { now } from '../state.ts';
@@ -238,7 +246,12 @@ function statOf(
   if (drawing === undefined) return null;
   return {
     ...{ state: 'shown', drawing },
-    note: statNote(view, stat, data),
+    note: statNote(
+      view,
+      stat,
+      data,
+      isCompared && (before?.data?.overall[singleStat(stat)] ?? null) === null,
+    ),
     missing: data.notBy && missingOf(view, { of, stat }, data.notBy.declare !== null),
   };
 }
@@ -250,8 +263,10 @@ function statNote(
   view: View,
   stat: ShownStat,
   { of, leftOut, overall, lines, notBy, seconds, looked, before }: NumberStats,
+  isAlone: boolean,
 ): string | null {
   const notes = [
+    isAlone && 'Not compared: no number of then is known.',
     stat === 'sum' &&
       view.mode === 'running' &&
       before === null &&
