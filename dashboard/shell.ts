@@ -15,7 +15,7 @@ import { useAction } from './resource.ts';
 import { AccountPage } from './routes/account.ts';
 import { AppPage } from './routes/app.ts';
 import { AppsPage } from './routes/apps.ts';
-import type { JoinPageProps } from './routes/join.ts';
+import { JoinPage } from './routes/join.ts';
 import { SignInAgain, SignInPage } from './routes/sign-in.ts';
 import { forgetUser, loadSession, notice, session, sessionProblem, THEMES, theme, undo } from './state.ts';
 import { useTitle } from './title.ts';
@@ -23,8 +23,6 @@ import { useTitle } from './title.ts';
 /** Whether a page is that of a share, which has neither a session nor ways to other pages. */
 export const isShared = (path: string): boolean => path.startsWith('/shared/');
 
-/** An account is made once. */
-const loadJoin: Load<JoinPageProps> = async () => (await import('./routes/join.ts')).JoinPage;
 const loadShared: Load<Parameters> = async () => (await import('./routes/explore.ts')).SharedPage;
 
 export function Shell(): VNode {
@@ -122,7 +120,7 @@ function Pages(): VNode {
 type Parameters = Readonly<Record<string, string>>;
 
 const join = (kind: string) => (params: Parameters) =>
-  h(Part<JoinPageProps>, { load: loadJoin, props: { kind, token: params.token } }) as VNode;
+  html`<${JoinPage} kind=${kind} token=${params.token} />`;
 
 const PAGES: Readonly<Record<PagePath, (params: Parameters) => VNode>> = {
   '/': () => html`<${AppsPage} />`,

@@ -23,7 +23,7 @@ export interface JoinPageProps {
   /** How the address begins. */
   readonly kind: string;
   /** The one-time secret of the link. */
-  readonly token?: string | undefined;
+  readonly token?: string;
 }
 
 export function JoinPage({ kind, token }: JoinPageProps): VNode {

@@ -10,8 +10,8 @@ import { build } from '../support/command-line.ts';
 const BUILT = fileURLToPath(new URL('../../dist/dashboard/', import.meta.url));
 /** The budget for the scripts that a page loads, gzipped: that of the chart loads most. */
 const MOST_BYTES = 100 * 1_024;
-/** What is loaded on demand, and how much each may add: few visits are to these pages, few charts are distributions. */
-const ON_DEMAND = ['heatmap', 'join', 'security'];
+/** What is loaded on demand, and how much each may add: few visits are to the page of the account, few charts are distributions. */
+const ON_DEMAND = ['heatmap', 'security'];
 const MOST_ON_DEMAND_BYTES = 4_000;
 /** The budget for fonts, which are compressed already. */
 const MOST_FONT_BYTES = 40_000;
@@ -42,7 +42,7 @@ test('a page loads at most 100 KB of scripts, gzipped file by file, and little o
   // What is on demand is loaded by a call alone.
   const isStatic = new RegExp(`(?:from|import)\\s*"[^"]*/(?:${ON_DEMAND.join('|')})-`);
   expect([page, ...scripts.map(({ text }) => text)].filter((text) => isStatic.test(text))).toEqual([]);
-  expect(page).not.toMatch(/heatmap-|join-|security-/);
+  expect(page).not.toMatch(/heatmap-|security-/);
 });
 
 test('there is one font, of a bounded size, which the page asks for at once, with its license', () => {
