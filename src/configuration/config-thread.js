@@ -89,7 +89,11 @@ function note(node, pointer, counter, lines) {
  * @param {readonly ErrorObject[]} errors
  */
 function deepest(errors) {
-  const [first] = [...errors].sort((a, b) => b.instancePath.length - a.instancePath.length);
+  // Of a name that is missing and one that is not known, the latter was typed.
+  const rank = (/** @type {ErrorObject} */ { keyword }) => Number(keyword !== 'additionalProperties');
+  const [first] = [...errors].sort(
+    (a, b) => b.instancePath.length - a.instancePath.length || rank(a) - rank(b),
+  );
   if (first === undefined) return null;
   const { data: _, ...error } = first;
   return error;

@@ -32,6 +32,12 @@ const FORWARDED_FROM_BYTES = 16_384;
  */
 const BODILESS_PER_CONNECTION = 256;
 
+/**
+ * uWebSockets.js closes an idle connection after 8 to 10 seconds. Clients that read this header leave it before, and send no POST into
+ * a closing one.
+ */
+const KEEP_ALIVE = '\r\nKeep-Alive: timeout=7';
+
 /** LIBUS_LISTEN_DEFAULT and LIBUS_LISTEN_EXCLUSIVE_PORT, which the package's types lack. */
 const SHARED_PORT = 0;
 const EXCLUSIVE_PORT = 1;
@@ -124,7 +130,7 @@ class UwsWire implements Wire {
     this.resumeBody();
     const res = this.#res;
     res.cork(() => {
-      this.#writeHead(status, headers);
+      this.#writeHead(status, close ? headers : headers + KEEP_ALIVE);
       if (this.method === 'HEAD' || bytes === 0) this.#endWithoutBody(bytes, close);
       // A response that closes the connection need not wait for its reader: no request follows.
       else if (close) res.end(wellFormed(body, bytes), true);

@@ -381,6 +381,7 @@ test('what is wrong is refused with its line and its place, and nothing is chang
       /line 5: \/apps\/0\/types\/0\/schema cannot be used/,
     ],
     ['a list', '- a\n', /line 1: the document must be an object$/],
+    ['a misspelled name', 'apps:\n  - nam: A\n', /\/apps\/0\/nam is not known: did you mean name\?$/],
     ['nothing', '', /^the document must be an object$/],
     ['no days', 'apps:\n  - {name: A, retention: 0}\n', /line 2: \/apps\/0\/retention must be at least 1$/],
     ['two documents', 'version: 1\n---\nversion: 1\n', /line 2: .*must be one document, and another begins/],

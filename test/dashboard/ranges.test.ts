@@ -41,6 +41,11 @@ describe('a range that is typed', () => {
     ['1794645000 to 1794648600000', between('2026-11-14T08:30Z', '2026-11-14T09:30Z')],
     ['2026/11/14', between('2026-11-13T23:00Z', '2026-11-14T23:00Z')],
     ['14-16 Nov', between('2026-11-13T23:00Z', '2026-11-16T23:00Z')],
+    ['14.-16. Nov', between('2026-11-13T23:00Z', '2026-11-16T23:00Z')],
+    ['14th of November', between('2026-11-13T23:00Z', '2026-11-14T23:00Z')],
+    ['14-Nov-2026 to 16-Nov-2026', between('2026-11-13T23:00Z', '2026-11-16T23:00Z')],
+    ['day before yesterday', between('2026-11-19T23:00Z', '2026-11-20T23:00Z')],
+    ['YTD', { kind: 'calendar', period: 'year' }],
     ['28 Dec to 3 Jan 2025', between('2024-12-27T23:00Z', '2025-01-03T23:00Z')],
     // The day is a Sunday.
     ['Friday', between('2026-11-19T23:00Z', '2026-11-20T23:00Z')],

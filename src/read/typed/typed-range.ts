@@ -30,11 +30,17 @@ const OTHER_WORDS: readonly (readonly [RegExp, string])[] = [
   [/^between (.+) and /, '$1 to '],
   [/^(?:since|from) /, ''],
   [/^(week|month|quarter|year)(?: to date| so far)$/, 'this $1'],
+  [/^mtd$/, 'this month'],
+  [/^qtd$/, 'this quarter'],
+  [/^ytd$/, 'this year'],
+  [/^(?:the )?day before yesterday$/, '2 days ago'],
+  [/(\d(?:st|nd|rd|th)?) of (?=[a-z])/g, '$1 '],
+  [/(^| )(\d{1,2})-([a-z]{3,9})-(\d{4})(?= |$)/g, '$1$2 $3 $4'],
   // Grafana's: only its moving form, as `now-1d/d` is another one.
   [/^now ?- ?(\d+ ?[a-z]+)(?: to now)?$/, 'last $1'],
   [/^(\d+ ?[a-z]+) ago to now$/, 'last $1'],
-  // Two days of a month or two times, such as `14-16 Nov` and `9:00-17:00`.
-  [/(^| )(\d{1,2}(?::\d\d)?(?:am|pm)?)-(\d{1,2}(?::\d\d)?(?:am|pm)?)(?= |$)/, '$1$2 to $3'],
+  // Two days of a month or two times, such as `14-16 Nov`, `14.-16. Nov` and `9:00-17:00`.
+  [/(^| )(\d{1,2}(?:\.|:\d\d)?(?:am|pm)?)-(\d{1,2}(?:\.|:\d\d)?(?:am|pm)?)(?= |$)/, '$1$2 to $3'],
 ];
 
 const splitWords = (text: string): string[] => text.split(' ').filter((word) => word !== '');
