@@ -362,11 +362,16 @@ test.runIf(ENGINES.length > 0)('an app is listed once no part of a past day is l
     await fields.sql`UPDATE apps SET word_search = true WHERE id = 1`;
     // A round makes one segment: the day takes several.
     const upkeep = new WordUpkeep(fields.alone, () => (fields.clock.now += 1_000), fields.sql, 50);
+    const reader = (await openStorage(fields.sql)).reader(fields.sql);
+    const scope = { appId: 1, typeIds: null, from: null, until: null, order: 'asc', after: null } as const;
     const listed: number[] = [];
     const isComplete = async (): Promise<boolean> => {
       await upkeep.everySecond();
       const state = await readListed(fields.sql, 1);
-      listed.push(state.listedEvents ?? -1);
+      const count = state.listedEvents ?? -1;
+      listed.push(count);
+      const { searchedBy } = await reader.search(scope, payloadFilter([], { word: 'nowhere' })).step(1_000);
+      expect(searchedBy).toBe(count === 0 ? 'scan' : count < 200 ? 'mixed' : 'words');
       return state.isComplete;
     };
     await expect.poll(isComplete, { timeout: patient(20_000) }).toBe(true);
