@@ -3,7 +3,9 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Board, BoardData } from '../../src/api-types/answers.ts';
 import { availableEngines } from '../support/database.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
-import { startTestService, type TestService, until } from '../support/service.ts';
+import { hurryRounds, startTestService, type TestService, until } from '../support/service.ts';
+
+hurryRounds();
 
 const FROM = Date.UTC(2026, 0, 1);
 const RANGE = '?from=2026-01-01&to=2026-02-01&timezone=Europe/Berlin&buckets=40';

@@ -3,7 +3,9 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { removeOldRequests } from '../../src/apps/usage-store.ts';
 import { build, tidemark } from '../support/command-line.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
-import { startTestService, type TestService, until } from '../support/service.ts';
+import { hurryRounds, startTestService, type TestService, until } from '../support/service.ts';
+
+hurryRounds();
 
 interface Listed {
   readonly tokenId: string;

@@ -11,11 +11,12 @@ import { heldLock } from '../support/held-lock.ts';
 import { HttpConnection } from '../support/http-client.ts';
 import { newOwnApp, newPerson, PASSWORD, Person } from '../support/person.ts';
 import { FaultyProxy } from '../support/proxy.ts';
-import { startTestService, TestClock, type TestService, until } from '../support/service.ts';
+import { hurryRounds, startTestService, TestClock, type TestService, until } from '../support/service.ts';
 
 const NOW = Date.parse('2026-02-01T12:00:30Z');
 const DATES = '2026-01-01T00:00:00Z~2026-02-01T00:00:00Z';
 
+hurryRounds();
 describe('shares', () => {
   const clock = new TestClock(NOW);
   let service: TestService;

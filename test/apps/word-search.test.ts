@@ -6,7 +6,9 @@ import { expect, test } from 'vitest';
 import { tidemark } from '../support/command-line.ts';
 import { testDatabase } from '../support/database.ts';
 import { newOwnApp, newPerson } from '../support/person.ts';
-import { sharedService, until } from '../support/service.ts';
+import { hurryRounds, sharedService, until } from '../support/service.ts';
+
+hurryRounds();
 
 test('an owner turns lists on, maintenance makes them, and a command removes them', async () => {
   const service = await sharedService();

@@ -11,8 +11,10 @@ import { ENGINES } from '../../src/storage/engines/engines.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { testDatabase } from '../support/database.ts';
 import { sized } from '../support/fuzz.ts';
-import { startTestService, type TestService, until } from '../support/service.ts';
+import { hurryRounds, startTestService, type TestService, until } from '../support/service.ts';
 import { storeRows } from '../support/stored-events.ts';
+
+hurryRounds();
 
 const DAY_MS = 86_400_000;
 const START = Date.parse('2026-03-28T00:00:00Z');

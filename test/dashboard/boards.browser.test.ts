@@ -145,6 +145,32 @@ describe.skipIf(withoutBrowser !== '')('the page of boards', () => {
     await showing([4, 6, 6]);
   });
 
+  test('has the views that a colleague adds meanwhile, and keeps them when it is put in another order', async () => {
+    const boards = (await owner.get(`${app.path}/boards`)).data as unknown as BoardList;
+    const [board] = boards.boards;
+    const { data } = await owner.post(`${app.path}/views`, { name: 'Log', search: 'scale=log' });
+    const viewIds = [...(board?.views.map(({ viewId }) => viewId) ?? []), data.viewId];
+    // The page shows three: it learns of the fourth with the answer to its own change.
+    await owner.patch(`${app.path}/boards/${board?.boardId}`, { viewIds });
+    await page.getByRole('button', { name: 'Move All:' }).focus();
+    await page.keyboard.press('ArrowLeft');
+    // The added one is behind "All", which it was behind, unless the page had learned of it before.
+    const both = ['Germany,All,Log,By country', 'Germany,All,By country,Log'];
+    await until(async () => both.includes((await stored()).join()), 'all four are stored');
+    await showing([4, 6, 6, 6]);
+    expect(both).toContain((await names()).join());
+    // The dialog knows the three with which the list of boards was read, and takes one of them away.
+    await page.getByRole('button', { name: 'Change board' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByLabel('By country').uncheck();
+    await dialog.getByRole('button', { name: 'Save' }).click();
+    await showing([4, 6, 6]);
+    expect(await names()).toEqual(['Germany', 'All', 'Log']);
+    await owner.patch(`${app.path}/boards/${board?.boardId}`, { viewIds: viewIds.slice(0, 3) });
+    await page.reload();
+    await showing([4, 6, 6]);
+  });
+
   test('is begun where a view is saved, and says in local time since when a field is counted', async () => {
     const { appId, path } = await newOwnApp(owner);
     const { typeId } = await createEventType(service.sql, { appId, name: 'order', maxTypes: 10 });
@@ -180,6 +206,27 @@ describe.skipIf(withoutBrowser !== '')('the page of boards', () => {
       /total is counted from \d+ \w+ 20\d\d, \d\d:\d\d on, and the interval begins at \d+ \w+ 20\d\d/,
     );
     expect(text).not.toMatch(/\dT\d|\dZ/);
+  });
+
+  test('gets a view where it is saved', async () => {
+    await page.goto(`/apps/${app.appId}?range=7d&tz=UTC&filter=country:FR`);
+    await page.getByRole('button', { name: /^Saved views/ }).click();
+    await page.getByRole('button', { name: 'Save this view…' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByLabel('Name').fill('France');
+    await dialog.getByLabel('Put it on a board').selectOption({ label: 'Morning' });
+    await dialog.getByRole('button', { name: 'Save', exact: true }).click();
+    await dialog.waitFor({ state: 'detached' });
+    expect(await stored()).toEqual(['Germany', 'All', 'Log', 'France']);
+    await page.goto(`/apps/${app.appId}/boards?tz=UTC`);
+    await showing([4, 6, 6, 2]);
+    const boards = (await owner.get(`${app.path}/boards`)).data as unknown as BoardList;
+    const [{ boardId = '', views = [] } = {}] = boards.boards;
+    const viewIds = views.map(({ viewId }) => viewId);
+    const kept = { viewIds: viewIds.slice(0, 3), basedOn: viewIds };
+    expect((await owner.patch(`${app.path}/boards/${boardId}`, kept)).status).toBe(200);
+    await page.reload();
+    await showing([4, 6, 6]);
   });
 
   test('marks what happened on each chart, as text for those who do not see it', async () => {

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { heatDrawing } from '../../dashboard/charts/heatmap.ts';
 import type { NumberStats, Series } from '../../src/api-types/answers.ts';
 import { Bins, binOf, histogramOf } from '../../src/storage/fields/sketch.ts';
-import { runs } from '../support/fuzz.ts';
+import { runs, sized } from '../support/fuzz.ts';
 
 /** The drawing of the numbers of some buckets, as the server counts them for a chart. */
 function drawingOf(buckets: readonly (readonly number[])[]) {
@@ -79,7 +79,7 @@ test('every number is in one level, whose edges ascend, whatever numbers there a
         expect(levels.at((low + high) / 2)).toBe(level);
       }
     }),
-    runs(300),
+    runs(sized(100, 300)),
   );
 });
 
@@ -110,7 +110,7 @@ test('a box has the numbers of its inner levels, none beyond its outer ones, and
               .replace(/^0+|0+$/g, '').length,
           ).toBeLessThanOrEqual(4);
     }),
-    runs(300),
+    runs(sized(100, 300)),
   );
 });
 

@@ -10,7 +10,7 @@ import { latenessWarnings } from '../../src/delivery/alerts/lateness.ts';
 import { parseRule } from '../../src/delivery/alerts/rule.ts';
 import { type EventReader, openStorage } from '../../src/storage/storage.ts';
 import { build, type Outcome, tidemark } from '../support/command-line.ts';
-import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';
+import { hurryRounds, RunningClock, startTestService, type TestService, until } from '../support/service.ts';
 import { Receiver } from './receiver.ts';
 
 const NO_FACTS = { isStopped: false, stuck: [], lost: [], problems: [], oldestMessageSeconds: 0, total: 1 };
@@ -19,6 +19,7 @@ let service: TestService;
 let folder: string;
 const clock = new RunningClock();
 const receivers: Receiver[] = [];
+hurryRounds();
 beforeAll(async () => {
   build();
   folder = await mkdtemp(join(tmpdir(), 'tidemark-alerts-'));

@@ -9,13 +9,21 @@ import { openStorage } from '../../src/storage/storage.ts';
 import { build, tidemark } from '../support/command-line.ts';
 import { type Mailbox, openMailbox } from '../support/mailbox.ts';
 import { joinApp, newOwnApp, newPerson, type Person } from '../support/person.ts';
-import { captured, RunningClock, startTestService, type TestService, until } from '../support/service.ts';
+import {
+  captured,
+  hurryRounds,
+  RunningClock,
+  startTestService,
+  type TestService,
+  until,
+} from '../support/service.ts';
 import { heightsOf } from './picture-heights.ts';
 
 const ZONE = 'America/New_York';
 const HOUR = 3_600_000;
 const DAY = 24 * HOUR;
 
+hurryRounds();
 describe('the digest of a board', () => {
   let service: TestService;
   let mailbox: Mailbox;

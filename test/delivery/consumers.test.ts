@@ -7,7 +7,9 @@ import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { build, type Outcome, tidemark } from '../support/command-line.ts';
 import { availableEngines } from '../support/database.ts';
 import type { HttpResponse } from '../support/http-client.ts';
-import { startTestService, type TestService, until } from '../support/service.ts';
+import { hurryRounds, startTestService, type TestService, until } from '../support/service.ts';
+
+hurryRounds();
 
 interface BatchBody {
   readonly events: readonly {

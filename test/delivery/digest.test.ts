@@ -7,7 +7,7 @@ import { digestMail } from '../../src/delivery/digest/message.ts';
 import { weekBefore } from '../../src/delivery/digest/weeks.ts';
 import { type Mailbox, openMailbox } from '../support/mailbox.ts';
 import { joinApp, newOwnApp, newPerson, Person } from '../support/person.ts';
-import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';
+import { hurryRounds, RunningClock, startTestService, type TestService, until } from '../support/service.ts';
 import { heightsOf } from './picture-heights.ts';
 
 const ZONE = 'America/New_York';
@@ -25,6 +25,7 @@ test.each([
   expect(new Date(nextDigest(zone, Date.parse(after))).toISOString()).toBe(at);
 });
 
+hurryRounds();
 describe('a member', () => {
   let service: TestService;
   let mailbox: Mailbox;

@@ -5,7 +5,7 @@ import { findWebhook, skipEvent } from '../../src/delivery/webhooks.ts';
 import { ConsumerStore } from '../../src/storage/storage.ts';
 import { addPastEvents } from '../dashboard/past-events.ts';
 import { joinApp, newOwnApp, newPerson, type Person, type Reply } from '../support/person.ts';
-import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';
+import { hurryRounds, RunningClock, startTestService, type TestService, until } from '../support/service.ts';
 import { Receiver } from './receiver.ts';
 
 const RULE = '{"of":"count","type":"test type","window":"1m","above":0}';
@@ -16,6 +16,7 @@ let maintainer: Person;
 let viewer: Person;
 let app: { appId: string; path: string; loggingToken: string };
 const receivers: Receiver[] = [];
+hurryRounds();
 beforeAll(async () => {
   service = await startTestService({
     clock,

@@ -22,7 +22,7 @@ import { openStorage, type Storage } from '../../src/storage/storage.ts';
 import { WordUpkeep } from '../../src/storage/words/upkeep.ts';
 import { build, LAUNCHER, type Outcome, tidemark } from '../support/command-line.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../support/database.ts';
-import { captured, testSecret, until } from '../support/service.ts';
+import { captured, hurryRounds, testSecret, until } from '../support/service.ts';
 import { storeRows } from '../support/stored-events.ts';
 
 const SECRET = 'a secret of 32 characters or more';
@@ -37,6 +37,7 @@ interface TestApp {
   readonly ids: ReadonlyMap<number, readonly string[]>;
 }
 
+hurryRounds();
 describe.each(availableEngines())('erase on %s', (engine) => {
   let database: TestDatabase;
   let storage: Storage;

@@ -13,7 +13,7 @@ import { postForLines } from '../support/lines.ts';
 import { LiveClient } from '../support/live-client.ts';
 import { patient } from '../support/patience.ts';
 import { newOwnApp, newPerson, PASSWORD, type Person } from '../support/person.ts';
-import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';
+import { hurryRounds, RunningClock, startTestService, type TestService, until } from '../support/service.ts';
 import { storeRows } from '../support/stored-events.ts';
 
 const CANARY = 'canary-4711';
@@ -360,6 +360,7 @@ function erasedWhileReading(makeDatabase: () => Promise<TestDatabase>): void {
   });
 }
 
+hurryRounds();
 describe.each(availableEngines())('on %s', (engine) =>
   erasedWhileReading(() => testDatabase(engine, { prepared: true })),
 );

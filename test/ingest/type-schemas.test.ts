@@ -12,12 +12,15 @@ import type { HttpResponse } from '../support/http-client.ts';
 import { newOwnApp, newPerson } from '../support/person.ts';
 import {
   CREATE_EVENT,
+  hurryRounds,
   sharedService,
   startTestService,
   type TestService,
   until,
 } from '../support/service.ts';
 import { attachSchema, expectViolation, ORDER, schemaChecks } from '../support/type-schemas.ts';
+
+hurryRounds();
 
 let service: TestService;
 const prover = new SchemaProver();

@@ -7,7 +7,7 @@ import { availableEngines } from '../support/database.ts';
 import { DESCRIPTION } from '../support/described.ts';
 import { heldLock } from '../support/held-lock.ts';
 import { newOwnApp, newPerson } from '../support/person.ts';
-import { startTestService, type TestService, until } from '../support/service.ts';
+import { hurryRounds, startTestService, type TestService, until } from '../support/service.ts';
 import { storeRows } from '../support/stored-events.ts';
 import { upkeepOf } from '../support/upkeep.ts';
 
@@ -15,6 +15,7 @@ import { upkeepOf } from '../support/upkeep.ts';
 const TOO_MANY = 5_100;
 const COUNTRIES = ['DE', 'FR', 'DE', 'IT', 'DE'];
 
+hurryRounds();
 describe.each(availableEngines())('on %s', (engine) => {
   let service: TestService;
   let token: string;

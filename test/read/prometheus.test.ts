@@ -12,7 +12,9 @@ import { availableEngines } from '../support/database.ts';
 import { isLong } from '../support/fuzz.ts';
 import { patient } from '../support/patience.ts';
 import { newOwnApp, newPerson, PASSWORD, type Person } from '../support/person.ts';
-import { startTestService, type TestService, until } from '../support/service.ts';
+import { hurryRounds, startTestService, type TestService, until } from '../support/service.ts';
+
+hurryRounds();
 
 const PATH = '/v1/apps/metrics';
 const PROMETHEUS = spawnSync('prometheus', ['--version']).error === undefined;

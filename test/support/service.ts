@@ -2,9 +2,11 @@
 
 import { Writable } from 'node:stream';
 import pino from 'pino';
+import { afterAll, beforeAll } from 'vitest';
 import { createApp } from '../../src/apps/apps.ts';
 import { createEventType } from '../../src/apps/event-types.ts';
 import { openSecret, type Secret } from '../../src/apps/secret.ts';
+import { Rounds } from '../../src/base/rounds.ts';
 import { type Config, readConfig, type SettingName } from '../../src/config.ts';
 import { type Clock, type Service, type ServiceStats, startService } from '../../src/service.ts';
 import type { DatabaseAddress, Sql } from '../../src/storage/database/connect.ts';
@@ -244,6 +246,29 @@ export function captured(lines: Record<string, unknown>[]): pino.Logger {
 /** The system's timers, whatever a test puts in their place. */
 const [realTimeout, realNow] = [setTimeout, performance.now.bind(performance)];
 
+/** What services of this process repeat. */
+const repeated = new Set<Rounds>();
+const { start, stop } = Rounds.prototype;
+Rounds.prototype.start = function (afterMs) {
+  repeated.add(this);
+  start.call(this, afterMs);
+};
+Rounds.prototype.stop = function () {
+  repeated.delete(this);
+  return stop.call(this);
+};
+let isHurried = false;
+
+/** Has {@link until} cut the pauses between rounds short in the tests of a file, which then wait for the work alone. */
+export function hurryRounds(): void {
+  beforeAll(() => {
+    isHurried = true;
+  });
+  afterAll(() => {
+    isHurried = false;
+  });
+}
+
 /** Waits until a condition holds; fails with its name where it does not in time. */
 export async function until(
   condition: () => boolean | Promise<boolean>,
@@ -251,8 +276,9 @@ export async function until(
   timeoutMs = 15_000,
 ): Promise<void> {
   const deadline = realNow() + patient(timeoutMs);
-  while (!(await condition())) {
+  for (let looks = 1; !(await condition()); looks += 1) {
     if (realNow() > deadline) throw new Error(`Waited in vain for this: ${what}.`);
+    if (isHurried && looks % 10 === 0) for (const rounds of repeated) rounds.runSoon();
     await new Promise((resolve) => realTimeout(resolve, 5));
   }
 }

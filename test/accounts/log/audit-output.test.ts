@@ -7,10 +7,18 @@ import { AuditOutput } from '../../../src/accounts/log/audit-output.ts';
 import { createApp, suspendApp } from '../../../src/apps/apps.ts';
 import { LineOutput } from '../../../src/process/log-output.ts';
 import { testDatabase } from '../../support/database.ts';
-import { captured, startTestService, type TestService, testSecret, until } from '../../support/service.ts';
+import {
+  captured,
+  hurryRounds,
+  startTestService,
+  type TestService,
+  testSecret,
+  until,
+} from '../../support/service.ts';
 
 let folder: string;
 let service: TestService;
+hurryRounds();
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'audit-'));
   service = await startTestService({ config: { AUDIT_LOG: join(folder, 'logs', 'audit.log') } });

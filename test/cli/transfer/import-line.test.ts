@@ -6,6 +6,7 @@ import { type InputLine, LineBlock, readLines } from '../../../src/cli/transfer/
 import { Occurrences } from '../../../src/cli/transfer/occurrences.ts';
 import { OperatorError } from '../../../src/errors.ts';
 import { isJson } from '../../json/json-text.ts';
+import { sized } from '../../support/fuzz.ts';
 
 interface ParsedLine {
   readonly type: string;
@@ -150,7 +151,7 @@ test('a line is read as JSON.parse reads it, whatever stands twice, is escaped o
       expect(JSON.parse(found.payload)).toEqual(known.payload);
       expect(found.createdAt).toBe(Date.parse(String(known.createdAt)));
     }),
-    { numRuns: 2_000 },
+    { numRuns: sized(500, 2_000) },
   );
 });
 

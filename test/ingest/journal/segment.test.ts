@@ -15,6 +15,7 @@ import {
   type SegmentHeader,
 } from '../../../src/ingest/journal/segment.ts';
 import type { JournaledEvent } from '../../../src/storage/write/accepted-event.ts';
+import { sized } from '../../support/fuzz.ts';
 
 const INSTALLATION = { identity: '00112233445566778899aabbccddeeff', generation: '0123456789abcdef' };
 const SOURCE = { appId: 'app_1', typeId: 'typ_1', typeName: 'a type' };
@@ -94,7 +95,7 @@ test('a copy that is cut at any byte after the last sync loses nothing acknowled
         expect(read.tornBytes).toBe(cut - (whole === 0 ? HEADER_BYTES : (ends[whole - 1] ?? 0)));
       }
     }),
-    { numRuns: 20 },
+    { numRuns: sized(7, 20) },
   );
 });
 
@@ -127,7 +128,7 @@ test('any one byte that changes is noticed, and costs the one record that it is 
         expect(read.batches).toEqual(written.filter((_, index) => index !== hit));
       }
     }),
-    { numRuns: 10 },
+    { numRuns: sized(4, 10) },
   );
 });
 
@@ -207,7 +208,7 @@ test('the records of a file without a header are found by their checksums', () =
       const left = Buffer.concat([noise, bytes.subarray(HEADER_BYTES)]);
       expect(readSegment(left)).toMatchObject({ header: null, batches: written, damagedBytes: noise.length });
     }),
-    { numRuns: 20 },
+    { numRuns: sized(7, 20) },
   );
 });
 

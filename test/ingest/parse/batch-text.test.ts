@@ -124,7 +124,7 @@ describe('the events of a document', () => {
         }
         expectSame(broken);
       }),
-      runs(sized(2_000, 10_000)),
+      runs(sized(700, 10_000)),
     );
   });
 

@@ -7,7 +7,7 @@ import {
   parseFilter,
 } from '../../../src/read/filter/parse-filter.ts';
 import { payloadFilter } from '../../../src/read/filter/payload-filter.ts';
-import { runs } from '../../support/fuzz.ts';
+import { runs, sized } from '../../support/fuzz.ts';
 import { NUMBERS, spelledPayload, TEXTS, type Tree } from './json-spellings.ts';
 
 function conditionsOf(filters: readonly string[]): Condition[] {
@@ -203,7 +203,7 @@ describe('a word', () => {
           expect(has(payload, word)).toBe(within(payload, word) || within(`{"text":"${text}"}`, word));
         },
       ),
-      runs(3_000),
+      runs(sized(800, 3_000)),
     );
   });
 
@@ -321,7 +321,7 @@ test('a payload is judged by what it means, however it is spelled', () => {
         }
       },
     ),
-    runs(2_000),
+    runs(sized(500, 2_000)),
   );
 });
 
@@ -347,7 +347,7 @@ test("what the database's test refuses, the service would refuse too", () => {
         }
       },
     ),
-    runs(2_000),
+    runs(sized(500, 2_000)),
   );
 });
 
@@ -379,7 +379,7 @@ test('a payload that the cheap test of the service lets go would not match, what
         }
       },
     ),
-    runs(3_000),
+    runs(sized(800, 3_000)),
   );
   expect(letGo).toBeGreaterThan(100);
 });

@@ -6,8 +6,10 @@ import { parseView } from '../../../dashboard/url.ts';
 import { createResourceToken } from '../../../src/apps/resource-tokens.ts';
 import { postBatch } from '../../support/batch.ts';
 import { newOwnApp, newPerson } from '../../support/person.ts';
-import { startTestService, type TestService, until } from '../../support/service.ts';
+import { hurryRounds, startTestService, type TestService, until } from '../../support/service.ts';
 import { APP_NAME, DECLARED, eventsOfShop, QUESTIONS, type ShopEvent, type Tool } from './questions.ts';
+
+hurryRounds();
 
 const LIMIT = 400;
 /** More digits than a double has, a name twice, and words that would be an order if they were not data. */

@@ -10,7 +10,9 @@ import { answered, postBatch } from '../../support/batch.ts';
 import { seededRandom } from '../../support/field-oracle.ts';
 import { postForLines } from '../../support/lines.ts';
 import { newOwnApp, newPerson } from '../../support/person.ts';
-import { startTestService, type TestService, until } from '../../support/service.ts';
+import { hurryRounds, startTestService, type TestService, until } from '../../support/service.ts';
+
+hurryRounds();
 
 const EVENTS = 2_000;
 const MONTHS = ['2026-08', '2026-09', '2026-10'];

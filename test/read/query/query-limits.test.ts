@@ -5,7 +5,15 @@ import { answered, postBatch } from '../../support/batch.ts';
 import { heldLock } from '../../support/held-lock.ts';
 import { postForLines } from '../../support/lines.ts';
 import { newOwnApp, newPerson, type Person } from '../../support/person.ts';
-import { RunningClock, startTestService, type TestService, until } from '../../support/service.ts';
+import {
+  hurryRounds,
+  RunningClock,
+  startTestService,
+  type TestService,
+  until,
+} from '../../support/service.ts';
+
+hurryRounds();
 
 let service: TestService;
 let owner: Person;

@@ -10,7 +10,9 @@ import {
 } from '../../../src/storage/maintenance/oldest-snapshot.ts';
 import { type TestDatabase, testDatabase } from '../../support/database.ts';
 import { Exposition } from '../../support/exposition.ts';
-import { startTestService, until } from '../../support/service.ts';
+import { hurryRounds, startTestService, until } from '../../support/service.ts';
+
+hurryRounds();
 
 let database: TestDatabase;
 let sql: Sql;

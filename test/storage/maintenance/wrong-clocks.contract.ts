@@ -9,11 +9,14 @@ import { availableEngines, type TestDatabase, testDatabase } from '../../support
 import { newPerson, Person } from '../../support/person.ts';
 import {
   CREATE_EVENT,
+  hurryRounds,
   startTestService,
   type TestService,
   testSecret,
   until,
 } from '../../support/service.ts';
+
+hurryRounds();
 
 const JUMPS = { '+30 d': 30 * DAY_MS, '-30 d': -30 * DAY_MS, '+1 h': HOUR_MS };
 const DAYS = 7;
