@@ -1,5 +1,5 @@
 /** A busy live page: what the main thread of the browser has to do while events arrive. */
-import type { Browser, CDPSession } from 'playwright-core';
+import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { launchBrowser, withoutBrowser } from '../support/browser.ts';
 import { build } from '../support/command-line.ts';
@@ -69,82 +69,4 @@ describe.skipIf(withoutBrowser !== '')('a live page', { timeout: patient(120_000
     expect(made).toBeLessThanOrEqual(2 * EVENTS_PER_SECOND * SECONDS);
     expect(complaints).toEqual([]);
   });
-
-  test('is as light after ten minutes as after three', async () => {
-    const { appId, loggingToken } = await newOwnApp(owner);
-    await service.post({ loggingToken, typeId: undefined, typeName: 'type 0' });
-    const { page, complaints } = await visit(browser, service, owner);
-    await page.clock.install();
-    await page.goto(`/apps/${appId}?range=15m&tz=UTC`);
-    await page.locator('article').first().waitFor();
-    const developer = await page.context().newCDPSession(page);
-    await developer.send('Performance.enable', { timeDomain: 'threadTicks' });
-    let sent = 0;
-    /** A minute of events, as fast as they are stored; the page's clock moves with them. */
-    const minute = async (): Promise<Load> => {
-      const before = await metricsOf(developer);
-      for (let part = 0; part < PARTS; part += 1) {
-        const lines = Array.from({ length: (EVENTS_PER_SECOND * 60) / PARTS }, () => {
-          sent += 1;
-          return JSON.stringify({ typeName: `type ${sent % 7}`, payload: { n: sent, of: 'ten minutes' } });
-        });
-        const stored = await service.request({
-          method: 'POST',
-          path: '/v1/events',
-          headers: { Authorization: `Bearer ${loggingToken}`, 'Content-Type': 'application/x-ndjson' },
-          body: lines.join('\n'),
-        });
-        expect(stored.status).toBe(200);
-        await page.clock.runFor(60_000 / PARTS);
-      }
-      await page.clock.runFor(2_000);
-      await page.getByText(`"n":${sent},`).waitFor();
-      await developer.send('HeapProfiler.collectGarbage');
-      const after = await metricsOf(developer);
-      return { ...after, work: after.work - before.work };
-    };
-    await developer.send('HeapProfiler.collectGarbage');
-    const first = await metricsOf(developer);
-    const loads: Load[] = [];
-    for (let minutes = 0; minutes < 10; minutes += 1) loads.push(await minute());
-    // The list has filled and begun anew by then.
-    const [early, late] = [loads.slice(2, 6), loads.slice(6)];
-    for (const { heap, nodes } of loads) {
-      expect(heap - first.heap, JSON.stringify(loads)).toBeLessThan(MOST_GROWTH_BYTES);
-      expect(nodes, JSON.stringify(loads)).toBeLessThan(MOST_NODES);
-    }
-    const most = (of: readonly Load[], name: keyof Load): number => Math.max(...of.map((load) => load[name]));
-    for (const [name, factor] of Object.entries(FLAT) as [keyof Load, number][]) // Its own names.
-      expect(most(late, name), `${name}: ${JSON.stringify(loads)}`).toBeLessThan(factor * most(early, name));
-    expect(complaints).toEqual([]);
-    await page.context().close();
-  });
 });
-
-/** What ten minutes may add to the heap. */
-const MOST_GROWTH_BYTES = 10_000_000;
-/** Those of the page, and of the rows near the viewport: a list of a thousand rows has more, and none of them is kept. */
-const MOST_NODES = 5_000;
-/** Batches of a minute of events. */
-const PARTS = 6;
-/** What grows by less is flat: four minutes beside four others. What the CPU takes for the same work varies on a busy machine. */
-const FLAT = { heap: 1.25, nodes: 1.25, listeners: 1.25, work: 2 };
-
-/** What a page takes: bytes of memory after a collection, elements, and seconds of its main thread. */
-interface Load {
-  readonly heap: number;
-  readonly nodes: number;
-  readonly listeners: number;
-  readonly work: number;
-}
-
-async function metricsOf(developer: CDPSession): Promise<Load> {
-  const { metrics } = await developer.send('Performance.getMetrics');
-  const metric = (name: string): number => metrics.find((one) => one.name === name)?.value ?? Number.NaN;
-  return {
-    heap: metric('JSHeapUsedSize'),
-    nodes: metric('Nodes'),
-    listeners: metric('JSEventListeners'),
-    work: metric('TaskDuration'),
-  };
-}

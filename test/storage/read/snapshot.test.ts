@@ -3,50 +3,8 @@ import { Ending } from '../../../src/base/slots.ts';
 import { connect, poolFor } from '../../../src/storage/database/connect.ts';
 import { decodeFeedCursor } from '../../../src/storage/read/arrivals.ts';
 import { createReader } from '../../../src/storage/read/event-reader.ts';
-import { inOneSnapshot, readCounts, readSnapshot, withKeptPlan } from '../../../src/storage/read/snapshot.ts';
+import { inOneSnapshot } from '../../../src/storage/read/snapshot.ts';
 import { testDatabase } from '../../support/database.ts';
-
-test('a statement on events is planned with its values, and one on counts keeps the plan that it asks for', async () => {
-  const database = await testDatabase();
-  const sql = connect(database.sql.pool.database, { connections: 1, name: 'test reader' });
-  onTestFinished(async () => {
-    await sql.end();
-    await database.drop();
-  });
-  const now = new Date();
-  for (const _ of [1, 2])
-    await readCounts(sql, 1, async (tx) => {
-      // Nothing is awaited between them: the plan of one is not that of its neighbors.
-      await Promise.all([
-        tx`SELECT count(*) AS before FROM events WHERE app_id = 1 AND created_at < ${now}`,
-        withKeptPlan(
-          tx,
-          tx`SELECT sum(count) AS counted FROM events_per_day WHERE app_id = 1 AND bucket < ${now}`,
-        ),
-        tx`SELECT count(*) AS after FROM events WHERE app_id = 1 AND created_at < ${now}`,
-      ]);
-    });
-  await readSnapshot(sql, async (tx) => {
-    await withKeptPlan(
-      tx,
-      tx`SELECT sum(count) AS elsewhere FROM events_per_day WHERE app_id = 1 AND bucket < ${now}`,
-    );
-  });
-  const plans = await sql<{ statement: string; kept: number; made: number }[]>`
-    SELECT statement, generic_plans::int AS kept, custom_plans::int AS made FROM pg_prepared_statements`;
-  const plansOf = (name: string) => {
-    const found = plans.find(({ statement }) => statement.includes(`AS ${name} `));
-    return found === undefined ? null : { kept: found.kept, made: found.made };
-  };
-  expect(plansOf('before')).toEqual({ kept: 0, made: 2 });
-  expect(plansOf('after')).toEqual({ kept: 0, made: 2 });
-  expect(plansOf('counted')).toEqual({ kept: 2, made: 0 });
-  // Where a whole snapshot does without kept plans.
-  expect(plansOf('elsewhere')).toEqual({ kept: 0, made: 1 });
-  const [settings] =
-    await sql`SELECT current_setting('plan_cache_mode') AS plans, current_setting('enable_seqscan') AS scans`;
-  expect(settings).toEqual({ plans: 'force_custom_plan', scans: 'on' });
-});
 
 test('charts of a snapshot that have the same buckets read their counts, and what the snapshot says, once', async () => {
   const database = await testDatabase();
