@@ -119,10 +119,7 @@ describe('a start that fails prints one line, and its exit code says whether a r
   });
 
   test.each([
-    ['PORT', 'http'],
     ['PORT', '70000'],
-    ['MAX_BODY_BYTES', '-1'],
-    ['HTTP_TRANSPORT', 'quic'],
     ['DATABASE_URL', 'mysql://x'],
     ['SECRET', 'short'],
   ])('%s is %s', async (name, value) => {

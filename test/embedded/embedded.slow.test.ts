@@ -97,6 +97,7 @@ atNight('settings at the end of postgresql.conf win over ours', async () => {
 test.skipIf(process.platform !== 'linux')(
   'nothing of our environment reaches PostgreSQL [needs /proc]',
   async () => {
+    await made();
     vi.stubEnv('PGOPTIONS', '-c search_path=nowhere');
     vi.stubEnv('PGSSLMODE', 'require');
     vi.stubEnv('SECRET', 'of the deepest kind');
@@ -111,6 +112,7 @@ test.skipIf(process.platform !== 'linux')(
 );
 
 atNight('a start waits for a session that survived kill -9 of PostgreSQL', async () => {
+  await made();
   const { connection } = await open();
   // Busy without a pause, it does not notice that PostgreSQL is gone.
   const busy = `DO $$ DECLARE until timestamptz := clock_timestamp() + interval '3 s';
@@ -124,6 +126,7 @@ atNight('a start waits for a session that survived kill -9 of PostgreSQL', async
 });
 
 test('after kill -9 of its only user PostgreSQL is stopped in order, with what was committed', async () => {
+  await made();
   const child = await openInChild();
   const pid = await postmaster();
   const visitor = await open();
@@ -151,6 +154,7 @@ atNight('a user that ends during its start leaves no PostgreSQL running', async 
 atNight(
   'of users that are killed and followed by others, some while PostgreSQL is being stopped, the last one has all',
   async () => {
+    await made();
     await query((await open()).connection, 'CREATE TABLE kept (round int)');
     await users[0]?.close();
     for (let round = 0; round < 4; round++) {
@@ -169,6 +173,7 @@ atNight(
 );
 
 test('a guard leaves PostgreSQL to others, whose sessions and work go on', async () => {
+  await made();
   const child = await openInChild();
   const pid = await postmaster();
   const other = await openInChild();
@@ -187,6 +192,7 @@ test('a guard leaves PostgreSQL to others, whose sessions and work go on', async
 });
 
 test('whoever comes while the last one leaves starts PostgreSQL again', async () => {
+  await made();
   let leaving = await open();
   for (let round = 0; round < 5; round++) {
     const [, coming] = await Promise.all([leaving.close(), open()]);
@@ -352,6 +358,7 @@ test('a path with blanks, quotes and commas works', async () => {
 });
 
 test('supervision starts PostgreSQL again after kill -9, in the same place, with one warning', async () => {
+  await made();
   const { connection, close } = bound(await open(dataDir, true));
   const killed = await postmaster();
   process.kill(killed, 'SIGKILL');
@@ -365,6 +372,7 @@ test('supervision starts PostgreSQL again after kill -9, in the same place, with
 });
 
 atNight('two who supervise one PostgreSQL end up with one, and the last one out stops it', async () => {
+  await made();
   const [first, second] = [await open(dataDir, true), await open(dataDir, true)];
   process.kill(await postmaster(), 'SIGKILL');
   await until(() => said.info.filter((line) => line.includes('is back')).length === 2);
@@ -376,6 +384,7 @@ atNight('two who supervise one PostgreSQL end up with one, and the last one out 
 });
 
 atNight('supervision holds its share again after only its session was ended', async () => {
+  await made();
   const { connection } = await open(dataDir, true);
   const pid = await postmaster();
   const end =
@@ -388,6 +397,7 @@ atNight('supervision holds its share again after only its session was ended', as
 });
 
 atNight('supervision never begins empty in place of a database that vanished', async () => {
+  await made();
   const user = await open(dataDir, true);
   const pid = await postmaster();
   await rename(join(dataDir, 'postgres'), join(dataDir, 'away'));
@@ -401,6 +411,7 @@ atNight('supervision never begins empty in place of a database that vanished', a
 });
 
 test('nothing is started again after close, even in the middle of a recovery', async () => {
+  await made();
   const user = await open(dataDir, true);
   process.kill(await postmaster(), 'SIGKILL');
   await until(() => said.warn.length > 0);
