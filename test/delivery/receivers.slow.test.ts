@@ -9,7 +9,7 @@ import { suspendApp } from '../../src/apps/apps.ts';
 import { PICTURE_COLORS } from '../../src/delivery/picture.ts';
 import { type Mailbox, openMailbox } from '../support/mailbox.ts';
 import { newOwnApp, newPerson, type Person, type Reply } from '../support/person.ts';
-import { hurryRounds, RunningClock, startTestService, type TestService, until } from '../support/service.ts';
+import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';
 import { Receiver } from './receiver.ts';
 
 const HOUR_MS = 3_600_000;
@@ -19,7 +19,6 @@ let mailbox: Mailbox;
 let owner: Person;
 let app: { appId: string; path: string; loggingToken: string };
 const receivers: Receiver[] = [];
-hurryRounds();
 beforeAll(async () => {
   mailbox = await openMailbox();
   service = await startTestService({

@@ -13,7 +13,7 @@ import { findWebhook, skipEvent } from '../../src/delivery/webhooks.ts';
 import { ConsumerStore } from '../../src/storage/storage.ts';
 import { readPage } from '../docs/pages.ts';
 import { build, type Outcome, tidemark } from '../support/command-line.ts';
-import { hurryRounds, RunningClock, startTestService, type TestService, until } from '../support/service.ts';
+import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';
 import { NameServer } from './name-server.ts';
 import { Receiver } from './receiver.ts';
 
@@ -21,7 +21,6 @@ let service: TestService;
 let folder: string;
 const clock = new RunningClock();
 const receivers: Receiver[] = [];
-hurryRounds();
 beforeAll(async () => {
   build();
   folder = await mkdtemp(join(tmpdir(), 'tidemark-webhooks-'));
