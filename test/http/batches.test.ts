@@ -51,6 +51,14 @@ describe('over HTTP,', () => {
     expect(response.headers['content-length']).toBe(String(Buffer.byteLength(response.body)));
   });
 
+  test('a time under another name than createdAt is ignored, as any other field is', async () => {
+    const others = ['timestamp', 'created_at', 'createdat', 'time'];
+    const events = others.map((name) => ({ typeName: 'a', payload: {}, [name]: '2020-01-31T08:30:00Z' }));
+    const { results } = JSON.parse((await postBatch(service, events)).body);
+    const before2021 = results.filter(({ timestamp }: { timestamp: string }) => timestamp < '2021');
+    expect([results.length, before2021]).toEqual([others.length, []]);
+  });
+
   test('the path only allows POST', async () => {
     const response = await service.request({ path: EVENTS });
     refused(response, 405, 'METHOD_NOT_ALLOWED', 'Method not allowed');
