@@ -129,12 +129,16 @@ async function* readEvents(
         throw new OperatorError(
           "the file is a JSON array: write one object a line, such as with jq -c '.[]' FILE, and import that",
         );
+      if (block.number === 0 && HEADER.test(block.characters))
+        throw new OperatorError('the file is CSV: import it with --format csv');
       yield eventsOf(block);
     }
 }
 
 /** The bytes of a byte order mark, and white space, may come first. */
 const ARRAY = /^(?:\u00ef\u00bb\u00bf)?\s*\[/;
+/** The names of columns, as {@link readCsv} takes them, or the line before them. */
+const HEADER = /^(?:\u00ef\u00bb\u00bf)?(?:sep=|[^{\n]*\bcreatedAt\b)/;
 
 function* eventsOf(block: LineBlock): Generator<ReadLine> {
   while (block.next()) yield { number: block.number, event: block.problem || parseImportLine(block) };

@@ -210,6 +210,14 @@ describe.each(availableEngines())('an import on %s', (engine) => {
     expect((await stored(app.id)).total).toBe(0);
   });
 
+  test('of CSV that is taken for lines of JSON is refused whole, and names the format', async () => {
+    const app = await newApp();
+    for (const first of ['type,createdAt,payload', '\uFEFF"type";"createdAt";"payload"', 'sep=;']) {
+      const outcome = await command(app.appId, [first, 'a,2026-01-31T08:30:00Z,{}']);
+      expect([outcome.code, outcome.stderr]).toEqual([1, expect.stringContaining('--format csv')]);
+    }
+  });
+
   test('reads standard input', async () => {
     const app = await newApp();
     const settings = { DATABASE_URL: database.url, DATA_DIR: folder };
