@@ -14,6 +14,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { readPage } from './docs/pages.ts';
 import { LAUNCHER } from './support/command-line.ts';
 import { until } from './support/service.ts';
 
@@ -72,6 +73,10 @@ afterAll(() => {
 
 test('the package is small and has only what runs', () => {
   expect(packed.size).toBeLessThan(MAX_PACKAGE_BYTES);
+  const [, told] = /package itself is ([\d.]+) MB/.exec(readPage('docs/deployment.md')) ?? [];
+  expect(Math.abs(Number(told) - packed.size / 1e6), 'docs/deployment.md says how large it is').toBeLessThan(
+    0.1,
+  );
   const folders = new Set(packed.files.map(({ path }) => path.split('/')[0]));
   expect([...folders].sort()).toEqual(
     [
