@@ -288,6 +288,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   return await serve(options, opened, {
     ...{
       pools,
+      accounts,
       journal,
       limits,
       writePath,
@@ -364,6 +365,7 @@ async function followChanges(
 /** Everything that routes and metrics are made of. */
 interface Parts extends Reads {
   readonly pools: Pools;
+  readonly accounts: AppAccounts;
   readonly journal: Journal | null;
   readonly limits: Limits;
   readonly writePath: WritePath;
@@ -484,12 +486,13 @@ function routesOf(
   metrics: Metrics,
   isStopping: () => boolean,
 ): Route[] {
-  const { pools, journal, limits, dashboard, writePath, getEvents, readRoutes, nodes } = parts;
+  const { pools, accounts, journal, limits, dashboard, writePath, getEvents, readRoutes, nodes } = parts;
   const { availability } = writePath;
   const ownStats = async (): Promise<string> => metrics.text();
   const annotate = createAnnotationRoute({
     loggingTokens: writePath.loggingTokens,
     limiter: limits.create,
+    accounts,
     sql: pools.lookups,
     now: clock.wall,
   });

@@ -10,7 +10,7 @@ import { checkName } from './name.ts';
 export const LEAST_VIEWS = 2;
 export const MOST_VIEWS = 12;
 /** Boards that an app may have. */
-const MAX_BOARDS = 50;
+export const MAX_BOARDS = 50;
 
 export interface BoardView {
   readonly viewId: string;

@@ -372,10 +372,10 @@ const MOST_SKIP_STEPS = 20;
 
 async function skip({ sql, store, appId, name, pass }: Place, { tokenId }: ResourceToken): Promise<Outcome> {
   const [token] = await sql<{ name: string }[]>`SELECT name FROM resource_tokens WHERE id = ${tokenId}`;
+  const by = { userId: null, email: `resource token ${token?.name}` };
   try {
     const eventId = await skipInConsumer(sql, store, appId, {
-      ...{ name, by: { userId: null, email: token?.name ?? '' } },
-      ...{ mostSteps: MOST_SKIP_STEPS, pass },
+      ...{ name, by, mostSteps: MOST_SKIP_STEPS, pass },
     });
     return done<{ eventId: string | null }>({ eventId });
   } catch (error) {

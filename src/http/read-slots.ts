@@ -1,5 +1,5 @@
 /** The turns of all reads of a process: they share the connections of one pool, and sign-ins and sessions have others. */
-import { type Place, Slots, type Waiter } from '../base/slots.ts';
+import { type NotRun, type Place, Slots, type Waiter } from '../base/slots.ts';
 import type { Path } from '../base/turns.ts';
 import { Rejection } from '../errors.ts';
 import { Abandoned, poolFor, type Sql } from '../storage/database/connect.ts';
@@ -22,7 +22,13 @@ const ARCHIVE_LATE = new Rejection(
   { retryAfterSeconds: 10 },
 );
 /** Never sent: the exchange is settled already. */
-export const SETTLED = new Rejection('unavailable', 'The request took too long.');
+const SETTLED = new Rejection('unavailable', 'The request took too long.');
+
+/** The refusal of what was not run. */
+export function refusalOf<T>(outcome: T | NotRun): T | Rejection {
+  if (outcome === 'busy') return BUSY;
+  return outcome === 'settled' ? SETTLED : outcome;
+}
 
 /** Which reads, by the value of the metrics' label `kind`. */
 export const READ_KINDS = ['get_events', 'token', 'dashboard', 'share', 'export', 'query'] as const;
@@ -138,11 +144,8 @@ export class ReadSlots {
         if (isRunning) stats.running -= 1;
         else stats.waiting -= 1;
       });
-    if (outcome === 'busy') {
-      stats.refused += 1;
-      return BUSY;
-    }
-    return outcome === 'settled' ? SETTLED : outcome;
+    if (outcome === 'busy') stats.refused += 1;
+    return refusalOf(outcome);
   }
 
   /**

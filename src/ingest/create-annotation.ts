@@ -5,11 +5,14 @@
  */
 import type { Annotation } from '../api-types/answers.ts';
 import { addAnnotation } from '../apps/annotations.ts';
+import type { AppAccounts } from '../apps/app-accounts.ts';
 import type { LoggingTokens } from '../apps/logging-token-lookup.ts';
+import { Slots } from '../base/slots.ts';
 import { Refused, Rejection } from '../errors.ts';
 import { done } from '../http/data.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
+import { refusalOf } from '../http/read-slots.ts';
 import type { Declaration, Route } from '../http/route.ts';
 import type { Limiter } from '../limits/limiter.ts';
 import { NEW_ANNOTATION, parseAnnotation } from '../read/annotations/annotation-body.ts';
@@ -49,21 +52,30 @@ export const CREATE_ANNOTATION: Declaration = {
 export interface CreateAnnotationSteps {
   readonly loggingTokens: LoggingTokens;
   readonly limiter: Limiter;
+  readonly accounts: AppAccounts;
   readonly sql: Sql;
   /** Milliseconds since 1970. */
   readonly now: () => number;
 }
 
 const MAX_BYTES = 16_384;
+/** Annotations that wait for their turn. */
+const MAX_WAITING = 1_000;
 const NO_APP = new Rejection('invalidLoggingToken', 'The app of the logging token has been deleted.', {
   headers: BEARER.challenge,
 });
 
 export function createAnnotationRoute(steps: CreateAnnotationSteps): Route {
-  return { ...CREATE_ANNOTATION, handle: (exchange) => createAnnotation(steps, exchange) };
+  // One at a time: the other connection is left to the lookups of writers.
+  const places = new Slots(1, MAX_WAITING);
+  return { ...CREATE_ANNOTATION, handle: (exchange) => createAnnotation(steps, places, exchange) };
 }
 
-async function createAnnotation(steps: CreateAnnotationSteps, exchange: Exchange): Promise<Outcome> {
+async function createAnnotation(
+  steps: CreateAnnotationSteps,
+  places: Slots,
+  exchange: Exchange,
+): Promise<Outcome> {
   const text = await exchange.text({ maxBytes: MAX_BYTES });
   if (text instanceof Rejection) return text;
   const appId = await admit(steps, BEARER, exchange);
@@ -71,7 +83,13 @@ async function createAnnotation(steps: CreateAnnotationSteps, exchange: Exchange
   const annotation = parseAnnotation(text, steps.now());
   if (annotation instanceof Rejection) return annotation;
   try {
-    const { annotationId, isNew } = await addAnnotation(steps.sql, appId, annotation, 'logging token');
+    const added = refusalOf(
+      await places.run(steps.accounts.holderOf(appId), exchange, () =>
+        addAnnotation(steps.sql, appId, annotation, 'logging token'),
+      ),
+    );
+    if (added instanceof Rejection) return added;
+    const { annotationId, isNew } = added;
     return done<Pick<Annotation, 'annotationId'>>({ annotationId }, { status: isNew ? 201 : 200 });
   } catch (error) {
     if (error instanceof Refused && error.rejection.reason === 'appNotFound') return NO_APP;

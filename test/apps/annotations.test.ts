@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
-import { startTestService, type TestService } from '../support/service.ts';
+import { startTestService, type TestService, until } from '../support/service.ts';
 
 const AT = '2026-11-20T14:27:00.000Z';
 
@@ -103,6 +103,30 @@ describe('annotations', () => {
     expect(statuses.filter((status) => status === 201)).toHaveLength(1);
     expect(statuses.filter((status) => status === 200)).toHaveLength(19);
     expect(statuses.filter((status) => status === 429)).toHaveLength(1);
+  });
+
+  test('that wait for their app keep no lookup of another app waiting', async () => {
+    const [held, free] = [await newOwnApp(owner, 'Held'), await newOwnApp(owner, 'Free')];
+    let settled = 0;
+    let waiting: Promise<unknown> = Promise.resolve();
+    await service.sql.begin(async (tx) => {
+      await tx`SELECT FROM apps WHERE public_id = ${held.appId} FOR UPDATE`;
+      const texts = Array.from({ length: 12 }, (_, n) =>
+        annotate({ text: `${n}`, at: AT }, held.loggingToken),
+      );
+      waiting = Promise.all(texts.map((one) => one.finally(() => (settled += 1))));
+      await until(async () => {
+        const rows = await service.sql`
+          SELECT FROM pg_stat_activity
+           WHERE datname = current_database() AND application_name = 'tidemark lookups' AND wait_event_type = 'Lock'`;
+        return rows.length > 0;
+      }, 'an annotation waits for its app');
+      const { loggingToken } = free;
+      const stored = await service.post({ loggingToken, typeId: undefined, typeName: 'a' });
+      expect(stored.status).toBe(201);
+      expect(settled).toBeLessThan(10);
+    });
+    await waiting;
   });
 
   test('of tokens make room for new ones; those of members stay, and are limited', async () => {

@@ -144,7 +144,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect(await read('counted')).toMatchObject({ events: [], deliveries: 0 });
     const [entry] = await service.sql`
       SELECT actor, details FROM audit_entries WHERE action = 'consumer.skip' ORDER BY id DESC LIMIT 1`;
-    expect(entry).toEqual({ actor: 'test', details: { name: 'counted' } });
+    expect(entry).toEqual({ actor: 'resource token test', details: { name: 'counted' } });
     expect((await call('nobody', '/skip', {})).status).toBe(404);
     expect(
       (

@@ -2,7 +2,7 @@
 import { PNG } from 'pngjs';
 import PostalMime from 'postal-mime';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { nextDigest } from '../../src/delivery/digest/digests.ts';
+import { dueDigests, nextDigest } from '../../src/delivery/digest/digests.ts';
 import { digestMail } from '../../src/delivery/digest/message.ts';
 import { weekBefore } from '../../src/delivery/digest/weeks.ts';
 import { type Mailbox, openMailbox } from '../support/mailbox.ts';
@@ -77,6 +77,25 @@ describe('a member', () => {
     expect(status, body).toBe(200);
   }
 
+  test('waits for one digest of an account that has many', async () => {
+    const due = new Date(clock.wall() + 100 * DAY);
+    await service.sql`
+      INSERT INTO digests (app_id, user_id, stop_token, timezone, next_at)
+      SELECT apps.id, users.id, apps.id || email, 'UTC', ${due}::timestamptz - n * interval '1 minute'
+        FROM users, LATERAL (SELECT id, row_number() OVER (ORDER BY id DESC) AS n FROM apps) AS apps
+       WHERE email = 'owner@example.com'`;
+    await service.sql`
+      INSERT INTO app_members (app_id, user_id, role) SELECT apps.id, users.id, 'owner' FROM apps, users
+       WHERE email = 'owner@example.com' ON CONFLICT DO NOTHING`;
+    await service.sql`
+      INSERT INTO digests (app_id, user_id, stop_token, timezone, next_at)
+      SELECT apps.id, users.id, 'x', 'UTC', ${due} FROM apps, users
+       WHERE apps.public_id = ${app.appId} AND email = 'viewer@example.com'`;
+    const found = await dueDigests(service.sql, due.getTime(), { most: 2, waiting: [] });
+    expect(found.map(({ email }) => email)).toEqual(['owner@example.com', 'viewer@example.com']);
+    await service.sql`DELETE FROM digests`;
+  });
+
   test('asks for it by their own clock, gets it on Monday, and stops it by one click', async () => {
     expect(await digest()).toBeNull();
     expect((await viewer.put(path, { timezone: 'Mars/Base' })).code).toBe('INVALID_REQUEST');
@@ -87,10 +106,17 @@ describe('a member', () => {
     expect((await viewer.put(path, { timezone: ZONE, now: true })).status).toBe(200);
     await until(() => mailbox.mails.length > 0, 'the one that was asked for has come');
     expect(mailbox.mails.splice(0)[0]?.text).toContain('0 events last week');
-    await until(
-      async () => JSON.stringify(await digest()).includes(new Date(first).toISOString()),
-      'the next one comes on Monday',
-    );
+    const isOnMonday = async (): Promise<boolean> =>
+      JSON.stringify(await digest()).includes(new Date(first).toISOString());
+    await until(isOnMonday, 'the next one comes on Monday');
+    // As many as an app has boards, and its own, wait for a mailbox: none is added.
+    await service.sql`
+      INSERT INTO delivery_messages (app_id, channel, target, message_id, type, body, created_at, next_try_at)
+      SELECT id, 'mail', 'viewer@example.com', n, 'digest', '{}', ${new Date(clock.wall())}, ${new Date(clock.wall() + HOUR)}
+        FROM apps, generate_series(1, 51) AS n WHERE public_id = ${app.appId}`;
+    await viewer.put(path, { timezone: ZONE, now: true });
+    await until(isOnMonday, 'the one that was asked for has been left out');
+    expect(await service.sql`DELETE FROM delivery_messages RETURNING id`).toHaveLength(51);
 
     // The service was down on that Monday, and for longer: the digest of it is left out.
     const second = nextDigest(ZONE, first);

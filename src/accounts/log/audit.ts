@@ -2,7 +2,7 @@
 import type { Sql, Transaction } from '../../storage/database/connect.ts';
 import type { User } from '../people/users.ts';
 
-/** Who makes a change: a signed-in user, or the operator on the command line. Without an id: a management token, by its name. */
+/** Who makes a change: a signed-in user, or the operator on the command line. Without an id: a token, by its kind and name. */
 export type Actor = { readonly userId: number | null; readonly email: string } | 'command line';
 
 export const COMMAND_LINE: Actor = 'command line';

@@ -4,14 +4,14 @@
  */
 
 import { may, type Permission } from '../../base/roles.ts';
-import { type NotRun, Slots } from '../../base/slots.ts';
+import { Slots } from '../../base/slots.ts';
 import { PUBLIC_ID_FORMS } from '../../base/token-text.ts';
 import type { Path } from '../../base/turns.ts';
 import { type Reason, Refused, Rejection } from '../../errors.ts';
 import { addressKey, clientAddress, FORWARDING_HEADERS } from '../../http/client-address.ts';
 import { ACCEPT_ENCODING, compressedAnswer } from '../../http/compressed-answer.ts';
 import type { Exchange, Outcome } from '../../http/exchange.ts';
-import { BUSY, type ReadPlace, type ReadSlots, SETTLED } from '../../http/read-slots.ts';
+import { type ReadPlace, type ReadSlots, refusalOf } from '../../http/read-slots.ts';
 import type { Method, Parameter, Route } from '../../http/route.ts';
 import { ORIGIN_HEADERS, refuseForeign } from '../../http/same-origin.ts';
 import type { Sql } from '../../storage/database/connect.ts';
@@ -413,12 +413,6 @@ export class Api {
     if (app.suspendedAt !== null) return APP_SUSPENDED;
     return may(app.role, permission) ? { ...signedIn, app } : NOT_ALLOWED[permission];
   }
-}
-
-/** The refusal of what was not run. */
-function refusalOf<T>(outcome: T | NotRun): T | Rejection {
-  if (outcome === 'busy') return BUSY;
-  return outcome === 'settled' ? SETTLED : outcome;
 }
 
 /** Whose turns the reads of a session take: those of its account. */

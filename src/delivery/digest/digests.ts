@@ -1,6 +1,7 @@
 /** Who gets the weekly digest of an app, or of a board, and when. */
 
 import { randomBytes } from 'node:crypto';
+import { MAX_BOARDS } from '../../apps/boards.ts';
 import { rolesThat } from '../../base/roles.ts';
 import { DAY_MS, HOUR_MS } from '../../base/time-units.ts';
 import { refused } from '../../errors.ts';
@@ -147,7 +148,7 @@ const allowed = (sql: Sql) => sql`
                       AND suspended.suspended AND suspended.own_role IS NULL)`;
 
 /**
- * Digests whose time has come, those of the same numbers one after the other.
+ * Digests whose time has come, in turns by the account that gets them.
  * @param waiting internal ids of digests that are left out
  */
 export async function dueDigests(
@@ -160,11 +161,15 @@ export async function dueDigests(
            users.email, stop_token AS "stopToken", timezone, next_at AS "nextAt"
       FROM ${allowed(sql)}
      WHERE next_at <= ${new Date(now)} AND digests.id <> ALL(${[...waiting]}::int[])
-     ORDER BY next_at, apps.id, boards.id, timezone, digests.id LIMIT ${most}`;
+     ORDER BY row_number() OVER (PARTITION BY users.id ORDER BY next_at, digests.id),
+              next_at, apps.id, boards.id, timezone, digests.id LIMIT ${most}`;
 }
 
 const messageIdOf = ({ id, nextAt }: Pick<DueDigest, 'id' | 'nextAt'>): string =>
   `digest-${id}-${nextAt.getTime()}`;
+
+/** Digests of an app that wait for a mailbox: its own, and that of each board. Beyond it none is added. */
+const MOST_WAITING = 1 + MAX_BOARDS;
 
 /**
  * Moves a digest to its next time, and stores the mail of this one.
@@ -183,7 +188,9 @@ export async function passDigest(
     if (body !== null)
       await tx`
         INSERT INTO delivery_messages (app_id, channel, target, message_id, type, body, created_at, next_try_at)
-        VALUES (${app}, 'mail', ${email}, ${messageIdOf({ id, nextAt })}, ${DIGEST_MESSAGE}, ${body}, ${new Date(now)}, ${new Date(now)})`;
+        SELECT ${app}, 'mail', ${email}, ${messageIdOf({ id, nextAt })}, ${DIGEST_MESSAGE}, ${body}, ${new Date(now)}, ${new Date(now)}
+         WHERE (SELECT count(*) FROM delivery_messages
+                 WHERE app_id = ${app} AND channel = 'mail' AND target = ${email} AND type = ${DIGEST_MESSAGE}) < ${MOST_WAITING}`;
     return true;
   });
 }

@@ -23,6 +23,8 @@ export interface DigestRoundsOptions extends WeekSources {
 const LOOK_MS = 1_000;
 /** Digests of one look. */
 const MOST_AT_ONCE = 50;
+/** No further digest of a look begins after that: those that are due by then have their turn in the next one. */
+const TURN_MS = 5_000;
 /** A digest that is this late is left out: the service was down, and its numbers are old. */
 const LATEST_MS = 2 * DAY_MS;
 /** How long the others come first after the numbers of a digest could not be read. */
@@ -62,14 +64,16 @@ export class DigestRounds {
     for (const [id, at] of this.#waiting) if (at <= now()) this.#waiting.delete(id);
     const due = await dueDigests(sql, now(), { most: MOST_AT_ONCE, waiting: [...this.#waiting.keys()] });
     if (due.length === 0 || (await areDeliveriesStopped(sql))) return;
-    let read: ReadWeek | null = null;
+    const reads = new Map<string, Promise<WeekNumbers | null>>();
+    const until = now() + TURN_MS;
     for (const digest of due) {
-      if (this.#rounds.isStopped) return;
+      if (this.#rounds.isStopped || now() > until) return;
+      const key = keyOf(digest);
       const isLate = judged() - digest.nextAt.getTime() > LATEST_MS;
       // All who have asked for the same numbers get those of one read.
-      if (!isLate && read?.key !== keyOf(digest)) read = await this.#read(digest);
-      const week = isLate ? null : (read?.week ?? null);
-      if (isLate) this.#failing.delete(keyOf(digest));
+      if (!isLate && !reads.has(key)) reads.set(key, this.#read(digest, key));
+      const week = isLate ? null : ((await reads.get(key)) ?? null);
+      if (isLate) this.#failing.delete(key);
       else if (week === null) {
         this.#waiting.set(digest.id, now() + RETRY_MS);
         continue;
@@ -78,14 +82,13 @@ export class DigestRounds {
     }
   }
 
-  /** @returns without a week where it cannot be read now: another app's digests do not wait for it */
-  async #read(digest: DueDigest): Promise<ReadWeek> {
+  /** @returns null where its board is gone, or it cannot be read now: another app's digests do not wait for it */
+  async #read(digest: DueDigest, key: string): Promise<WeekNumbers | null> {
     const { log } = this.#options;
-    const key = keyOf(digest);
     try {
       const week = await readWeek(this.#options, digest);
       this.#failing.delete(key);
-      return { key, week };
+      return week;
     } catch (error) {
       const { appId, boardId } = digest;
       if (!this.#failing.has(key))
@@ -94,19 +97,13 @@ export class DigestRounds {
           'digest: cannot read numbers, retrying',
         );
       this.#failing.add(key);
-      return { key, week: null };
+      return null;
     }
   }
 
   #bodyOf(digest: DueDigest, week: WeekNumbers): string {
     return JSON.stringify(digestMail({ digest, publicUrl: this.#options.publicUrl, week }));
   }
-}
-
-interface ReadWeek {
-  readonly key: string;
-  /** Null: its board is gone, or it cannot be read now. */
-  readonly week: WeekNumbers | null;
 }
 
 const keyOf = ({ app, boardId, timezone, nextAt }: DueDigest): string =>
