@@ -45,6 +45,10 @@ describe('a range that is typed', () => {
     ['14th of November', between('2026-11-13T23:00Z', '2026-11-14T23:00Z')],
     ['14-Nov-2026 to 16-Nov-2026', between('2026-11-13T23:00Z', '2026-11-16T23:00Z')],
     ['day before yesterday', between('2026-11-19T23:00Z', '2026-11-20T23:00Z')],
+    ['2026-W47', between('2026-11-15T23:00Z', '2026-11-22T23:00Z')],
+    ['week 48', between('2025-11-23T23:00Z', '2025-11-30T23:00Z')],
+    ['KW 53 2020', between('2020-12-27T23:00Z', '2021-01-03T23:00Z')],
+    ['w1 to w2', between('2025-12-28T23:00Z', '2026-01-11T23:00Z')],
     ['YTD', { kind: 'calendar', period: 'year' }],
     ['28 Dec to 3 Jan 2025', between('2024-12-27T23:00Z', '2025-01-03T23:00Z')],
     // The day is a Sunday.

@@ -34,6 +34,7 @@ const OTHER_WORDS: readonly (readonly [RegExp, string])[] = [
   [/^qtd$/, 'this quarter'],
   [/^ytd$/, 'this year'],
   [/^(?:the )?day before yesterday$/, '2 days ago'],
+  [/(^| )(?:week|kw|cw) (\d\d?)(?= |$)/g, '$1w$2'],
   [/(\d(?:st|nd|rd|th)?) of (?=[a-z])/g, '$1 '],
   [/(^| )(\d{1,2})-([a-z]{3,9})-(\d{4})(?= |$)/g, '$1$2 $3 $4'],
   // Grafana's: only its moving form, as `now-1d/d` is another one.
@@ -140,6 +141,8 @@ interface Parts {
   month?: number;
   /** How many months it is, where it is not one. */
   months?: number;
+  /** By ISO 8601, of the year. */
+  week?: number;
   date?: number;
   /** Days before today. */
   ago?: number;
@@ -177,10 +180,11 @@ function whenOf(parts: Parts | null, now: number, zone: string, sameDay?: number
   const today = Math.floor(wallNow / DAY) * DAY;
   const day = dayOf(parts, { today, sameDay, wallNow });
   if (day === null) return null;
-  const { time, date, month, months = 1, ago, weekday } = parts;
+  const { time, date, month, months = 1, week, ago, weekday } = parts;
   const at = instantOf(zone, day + (time ?? 0));
   const isPeriod = [date, ago, weekday, time].every((one) => one === undefined);
-  const after = isPeriod ? addMonths(day, month === undefined ? 12 : months) : day + DAY;
+  const afterPeriod = week === undefined ? addMonths(day, month === undefined ? 12 : months) : day + WEEK;
+  const after = isPeriod ? afterPeriod : day + DAY;
   return {
     from: at,
     to: time === undefined ? instantOf(zone, after) : at,
@@ -189,8 +193,19 @@ function whenOf(parts: Parts | null, now: number, zone: string, sameDay?: number
   };
 }
 
+const WEEK = 7 * DAY;
+
+const daysSinceMonday = (day: number): number => (new Date(day).getUTCDay() + 6) % 7;
+
+/** The Monday of a week of a year (ISO 8601: the first week has 4 January); null where the year has no such week. */
+function mondayOf(year: number, week: number): number | null {
+  const first = (of: number): number => Date.UTC(of, 0, 4) - daysSinceMonday(Date.UTC(of, 0, 4)) * DAY;
+  const monday = first(year) + (week - 1) * WEEK;
+  return week > 0 && monday < first(year + 1) ? monday : null;
+}
+
 function dayOf(
-  { year, month, date, ago, weekday, isBefore = false, time }: Parts,
+  { year, month, date, week, ago, weekday, isBefore = false, time }: Parts,
   {
     today,
     sameDay,
@@ -202,6 +217,15 @@ function dayOf(
     const days = (new Date(today).getUTCDay() - weekday + 7) % 7;
     const isGiven = [year, month, date].some((one) => one !== undefined);
     return isGiven ? null : today - (days === 0 && isBefore ? 7 : days) * DAY;
+  }
+  if (week !== undefined) {
+    if ([month, date, time].some((one) => one !== undefined)) return null;
+    const near = sameDay ?? wallNow;
+    // A week is of the year that its Thursday is in.
+    const of = year ?? new Date(near + (3 - daysSinceMonday(near)) * DAY).getUTCFullYear();
+    const monday = mondayOf(of, week);
+    const isPast = monday !== null && monday <= wallNow;
+    return isPast || year !== undefined || sameDay !== undefined ? monday : mondayOf(of - 1, week);
   }
   if (month === undefined && date === undefined) {
     if (time === undefined) return year === undefined ? null : Date.UTC(year, 0);
@@ -252,6 +276,12 @@ function readWord(word: string, parts: Parts): boolean {
   }
   if (word === 'today' || word === 'yesterday') {
     parts.ago = word === 'today' ? 0 : 1;
+    return true;
+  }
+  const [, weekYear, week] = /^(?:(\d{4})-?)?w(\d\d?)$/.exec(word) ?? [];
+  if (week !== undefined) {
+    parts.week = Number(week);
+    if (weekYear !== undefined) parts.year = Number(weekYear);
     return true;
   }
   const [, quarter] = /^q([1-4])$/.exec(word) ?? [];
