@@ -130,8 +130,8 @@ class BitReader {
 
 const WORDS_BITS = 24;
 
-/** Bits of the distance between two of so many slices that are written as they are. */
-const sliceRice = (count: number): number => Math.max(0, SLICE_BITS - Math.ceil(Math.log2(count)) - 1);
+/** Bits of the distance between two of so many slices, of at least two, that are written as they are. */
+const sliceRice = (count: number): number => Math.max(0, SLICE_BITS - 33 + Math.clz32(count - 1));
 
 /**
  * Codes the words of a part.
