@@ -828,7 +828,14 @@ function openDeliveries(
     },
   });
   const alerts = new AlertRounds({ ...common, storage });
-  const digests = new DigestRounds({ ...common, storage, publicUrl, sendsMail: mailer !== null });
+  // By a clock that is wrong they would be passed for good.
+  const digests = new DigestRounds({
+    ...common,
+    now: judged,
+    storage,
+    publicUrl,
+    sendsMail: mailer !== null,
+  });
   const outbox = new Outbox({ ...common, storage, mailer, publicUrl });
   const audit = new AuditOutput({ ...common, target: config.AUDIT_LOG });
   const archive = new ArchiveRounds({

@@ -196,7 +196,7 @@ export async function createDashboard(options: DashboardOptions, opened: Opened)
       timeoutMs: config.REQUEST_TIMEOUT_SECONDS * SECOND_MS,
     }),
     ...deliveryRoutes({ api, sql, secret, config, engine: options.storage.engine, now: wall }),
-    ...digestRoutes({ api, sql, sendsMail: config.SMTP_URL !== '', now: wall }),
+    ...digestRoutes({ api, sql, sendsMail: config.SMTP_URL !== '', now: judged }),
     ...annotationRoutes({ api, sql, now: wall }),
     ...typedRoutes({ api, now: wall }),
     ...typeSchemaRoutes({ api, sql, prover }),

@@ -29,6 +29,7 @@ hurryRounds();
 describe('a member', () => {
   let service: TestService;
   let mailbox: Mailbox;
+  let owner: Person;
   let viewer: Person;
   let app: Awaited<ReturnType<typeof newOwnApp>>;
   let path: string;
@@ -42,7 +43,7 @@ describe('a member', () => {
       PUBLIC_URL: 'https://events.example',
     };
     service = await startTestService({ clock, config: { ...config, CREATE_LIMIT_PER_MINUTE: 0 } });
-    const owner = await newPerson(service, 'owner@example.com');
+    owner = await newPerson(service, 'owner@example.com');
     viewer = await newPerson(service, 'viewer@example.com');
     app = await newOwnApp(owner, 'Shop & <b>Sons</b>');
     path = `/api/account/digests/${app.appId}`;
@@ -93,6 +94,17 @@ describe('a member', () => {
        WHERE apps.public_id = ${app.appId} AND email = 'viewer@example.com'`;
     const found = await dueDigests(service.sql, due.getTime(), { most: 2, waiting: [] });
     expect(found.map(({ email }) => email)).toEqual(['owner@example.com', 'viewer@example.com']);
+    await service.sql`DELETE FROM digests`;
+  });
+
+  test('gets it on its Monday, although the clocks were a month ahead for a while', async () => {
+    await viewer.put(path, { timezone: ZONE });
+    const before = await digest();
+    clock.jump(30 * DAY);
+    expect((await owner.put(path, { timezone: ZONE, now: true })).status).toBe(200);
+    await until(() => mailbox.mails.splice(0).length === 1, 'digests have been looked for');
+    clock.jump(-30 * DAY);
+    expect(await digest()).toEqual(before);
     await service.sql`DELETE FROM digests`;
   });
 

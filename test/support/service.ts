@@ -90,12 +90,18 @@ export class TestClock implements Clock {
 /** The system's clock, which a test moves forwards while it goes on. */
 export class RunningClock implements Clock {
   #ahead = 0;
+  #jumped = 0;
 
-  readonly wall = (): number => Date.now() + this.#ahead;
+  readonly wall = (): number => Date.now() + this.#ahead + this.#jumped;
   readonly monotonic = (): number => performance.now() + this.#ahead;
 
   advance(ms: number): void {
     this.#ahead += ms;
+  }
+
+  /** As {@link TestClock.jump}. */
+  jump(ms: number): void {
+    this.#jumped += ms;
   }
 }
 

@@ -15,8 +15,6 @@ export interface DigestRoundsOptions extends WeekSources {
   readonly publicUrl: string;
   /** Whether there is a mail server. */
   readonly sendsMail: boolean;
-  /** Milliseconds since 1970, by which a digest is too late. */
-  readonly judged?: () => number;
   readonly log: Logger;
 }
 
@@ -59,7 +57,7 @@ export class DigestRounds {
 
   /** One round: what is due now. */
   async look(): Promise<void> {
-    const { sql, isLeader, sendsMail, now, judged = now } = this.#options;
+    const { sql, isLeader, sendsMail, now } = this.#options;
     if (!sendsMail || !isLeader()) return;
     for (const [id, at] of this.#waiting) if (at <= now()) this.#waiting.delete(id);
     const due = await dueDigests(sql, now(), { most: MOST_AT_ONCE, waiting: [...this.#waiting.keys()] });
@@ -69,7 +67,7 @@ export class DigestRounds {
     for (const digest of due) {
       if (this.#rounds.isStopped || now() > until) return;
       const key = keyOf(digest);
-      const isLate = judged() - digest.nextAt.getTime() > LATEST_MS;
+      const isLate = now() - digest.nextAt.getTime() > LATEST_MS;
       // All who have asked for the same numbers get those of one read.
       if (!isLate && !reads.has(key)) reads.set(key, this.#read(digest, key));
       const week = isLate ? null : ((await reads.get(key)) ?? null);

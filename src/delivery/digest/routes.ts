@@ -15,7 +15,7 @@ export interface DigestRoutesOptions {
   readonly sql: Sql;
   /** Whether there is a mail server. */
   readonly sendsMail: boolean;
-  /** Milliseconds since 1970. */
+  /** Milliseconds since 1970, by which digests are due. */
   readonly now: () => number;
 }
 
