@@ -106,7 +106,7 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
     await helper.page.getByLabel('Password', { exact: true }).fill(PASSWORD);
     await helper.page.getByRole('button', { name: 'Create the account and join' }).click();
     await helper.page.getByRole('heading', { level: 1, name: 'Web shop' }).waitFor();
-    expect(await figure(helper.page, 'In this range')).toBe(6);
+    expect(await figure(helper.page, 'In this range')).toBe(1);
     await helper.page.getByRole('link', { name: 'Settings' }).click();
     await helper.page.getByText('you are maintainer').waitFor();
     await helper.page.getByRole('button', { name: 'Leave' }).waitFor();
