@@ -1,8 +1,8 @@
 /** `tidemark events`: the newest events of an app, or those with a word, a text or other conditions. */
 import type { Command } from 'commander';
-import { eventText } from '../read/event-text.ts';
+import { eventText } from '../read/events/event-text.ts';
+import { readSearchPage } from '../read/events/search-page.ts';
 import { payloadFilter } from '../read/filter/payload-filter.ts';
-import { readSearchPage } from '../read/search-page.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import { EVERY_ROW, type Storage } from '../storage/storage.ts';
 import { collect } from './consumer-command.ts';

@@ -4,12 +4,12 @@ import type { Outcome } from '../http/exchange.ts';
 import type { ReadSlots } from '../http/read-slots.ts';
 import type { Route } from '../http/route.ts';
 import { type AppRead, headersOfRead, respond } from './app-read.ts';
-import { boardRoute } from './board-route.ts';
-import { type ChartRouteOptions, chartRoute } from './chart-route.ts';
-import { explainRoute } from './explain-route.ts';
-import { numbersRoute } from './numbers-route.ts';
-import { overviewRoute } from './overview-route.ts';
-import { scanRoute } from './scan-route.ts';
+import { boardRoute } from './charts/board-route.ts';
+import { explainRoute } from './charts/explain-route.ts';
+import { numbersRoute } from './charts/numbers-route.ts';
+import { overviewRoute } from './charts/overview-route.ts';
+import { scanRoute } from './charts/scan-route.ts';
+import { type ChartRouteOptions, chartRoute } from './charts/series-columns.ts';
 
 export interface DashboardReadOptions extends ChartRouteOptions {
   readonly slots: ReadSlots;

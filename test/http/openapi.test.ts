@@ -8,7 +8,7 @@ import { promisify } from 'node:util';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { describeApi } from '../../src/http/openapi.ts';
-import { EVENTS, SINGLE } from '../../src/read/events-read.ts';
+import { EVENTS, SINGLE } from '../../src/read/events/events-read.ts';
 import { API } from '../../src/service/api-description.ts';
 import { sharedService, type TestService } from '../support/service.ts';
 

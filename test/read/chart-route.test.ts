@@ -2,7 +2,7 @@
 import { beforeAll, expect, test } from 'vitest';
 import type { Series } from '../../src/api-types/answers.ts';
 import { createEventType } from '../../src/apps/event-types.ts';
-import { markText } from '../../src/read/chart-route.ts';
+import { markText } from '../../src/read/charts/series-columns.ts';
 import { postBatch } from '../support/batch.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { sharedService, type TestService } from '../support/service.ts';

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { Rejection } from '../../src/errors.ts';
-import { type EventsQuery, parseEventsQuery } from '../../src/read/events-query.ts';
+import { type EventsQuery, parseEventsQuery } from '../../src/read/events/events-query.ts';
 
 function accepted(query: string): EventsQuery {
   const parsed = parseEventsQuery(query);

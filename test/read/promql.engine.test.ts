@@ -9,13 +9,13 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { atOnce, inSlices, TimeSlice } from '../../src/base/time-slice.ts';
-import { evaluate, selectorsOf } from '../../src/read/promql/evaluate.ts';
+import { evaluate, selectorsOf } from '../../src/read/prometheus/evaluate.ts';
 import {
   estimatedInstructions,
   parseExpression,
   parseSelectors,
   Unsupported,
-} from '../../src/read/promql/parse.ts';
+} from '../../src/read/prometheus/parse.ts';
 import { freePort } from '../support/cluster.ts';
 import { availableEngines } from '../support/database.ts';
 import { seededRandom } from '../support/field-oracle.ts';

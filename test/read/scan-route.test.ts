@@ -2,9 +2,9 @@
 import { beforeAll, expect, test } from 'vitest';
 import type { Api } from '../../src/accounts/routes/api.ts';
 import { Rejection } from '../../src/errors.ts';
-import { NUMBERS_QUERY } from '../../src/read/chart-query.ts';
-import { readNumbersOf } from '../../src/read/numbers-route.ts';
-import { scanRoute } from '../../src/read/scan-route.ts';
+import { NUMBERS_QUERY } from '../../src/read/charts/chart-query.ts';
+import { readNumbersOf } from '../../src/read/charts/numbers-route.ts';
+import { scanRoute } from '../../src/read/charts/scan-route.ts';
 import { createReader, type EventReader } from '../../src/storage/read/event-reader.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';

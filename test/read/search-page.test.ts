@@ -1,8 +1,12 @@
 /** Filtered pages: exact, within their budget, and the same for tokens and sessions. */
 import { beforeAll, expect, test } from 'vitest';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
+import {
+  readSearchPage,
+  type SearchBudget,
+  type SearchPageRequest,
+} from '../../src/read/events/search-page.ts';
 import { parseFilters, payloadFilter } from '../../src/read/filter/payload-filter.ts';
-import { readSearchPage, type SearchBudget, type SearchPageRequest } from '../../src/read/search-page.ts';
 import {
   type EventReader,
   openStorage,

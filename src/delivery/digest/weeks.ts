@@ -7,7 +7,7 @@ import { measureLabel, type ShownStat, singleStat } from '../../base/measures.ts
 import { sum } from '../../base/sum.ts';
 import { DAY_MS } from '../../base/time-units.ts';
 import { asksForHidden, listOf, parsePart } from '../../base/view.ts';
-import { readBoardCharts } from '../../read/board-route.ts';
+import { readBoardCharts } from '../../read/charts/board-route.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import { instantOf, localOf, type Series, type Storage } from '../../storage/storage.ts';
 import type { Values } from '../picture.ts';

@@ -20,11 +20,11 @@ import {
 } from '../../storage/storage.ts';
 import { COUNT, nullable, TIMESTAMP } from '../answer-shapes.ts';
 import { type AppRead, answered, appRead } from '../app-read.ts';
+import { readSearchPage, SEARCH_BUDGET, type SearchBudget } from '../events/search-page.ts';
 import { fieldFilterOf } from '../filter/counted-values.ts';
 import { FILTER, filterOf } from '../filter/filter-query.ts';
 import { parsePath } from '../filter/parse-filter.ts';
 import { checkScope, EXCEPT_TYPES, findScopedTypes, SCOPE } from '../scope-query.ts';
-import { readSearchPage, SEARCH_BUDGET, type SearchBudget } from '../search-page.ts';
 import { VALUE, VALUE_IS_NUMBER, valueInRow } from './shown-value.ts';
 
 const DEFAULT_PAGE_VALUES = 20;

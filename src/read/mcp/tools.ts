@@ -17,15 +17,15 @@ import { objectOf, type Schema } from '../../http/operation.ts';
 import { invalidParameters, type Query } from '../../http/query.ts';
 import { APP_ID, EVENT_ID } from '../answer-shapes.ts';
 import type { AppRead, ReadDeclaration } from '../app-read.ts';
-import { EVENTS, SINGLE } from '../events-read.ts';
+import { STAT } from '../charts/number-stats.ts';
+import { SERIES } from '../charts/series-rows.ts';
+import { EVENTS, SINGLE } from '../events/events-read.ts';
 import { FIELDS } from '../fields/fields-read.ts';
 import { VALUES } from '../fields/values-read.ts';
 import { parseBound } from '../iso-date.ts';
-import { STAT } from '../number-stats.ts';
 import { QUERY_BODY } from '../query/query-body.ts';
 import { QUERY } from '../query/query-read.ts';
 import { listApps, type ResourceTokenRoutesOptions } from '../resource-token-routes.ts';
-import { SERIES } from '../series-read.ts';
 import { TYPES } from '../types-read.ts';
 import { type Caller, readWithin } from './inner-read.ts';
 

@@ -8,9 +8,9 @@ import {
   type Stats,
   type SummarySeries,
 } from '../../storage/storage.ts';
+import { readLines } from '../charts/series-lines.ts';
 import { declarationOf } from '../fields/why-not-counted.ts';
 import { fieldFilterOf } from '../filter/counted-values.ts';
-import { readLines } from '../series-lines.ts';
 import type { AnsweredGroup } from './query-answer.ts';
 import type { QueryBody } from './query-body.ts';
 

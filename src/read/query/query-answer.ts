@@ -6,9 +6,9 @@ import { SEARCHED_BY } from '../../base/searched-by.ts';
 import { objectOf, type Schema } from '../../http/operation.ts';
 import { type EventGroup, type SeriesFrame, type Stats, statsOf, type Tally } from '../../storage/storage.ts';
 import { COUNT, SEARCHED_BY_NOTE, TIMESTAMP } from '../answer-shapes.ts';
+import { DISTINCT_FIELDS, STAT_FIELDS, shownStats } from '../charts/number-stats.ts';
+import { INTERVALS, nameOfWidth } from '../charts/series-rows.ts';
 import { VALUE, valueInRow } from '../fields/shown-value.ts';
-import { DISTINCT_FIELDS, STAT_FIELDS, shownStats } from '../number-stats.ts';
-import { INTERVALS, nameOfWidth } from '../series-read.ts';
 import type { AskedMeasure, QueryBody } from './query-body.ts';
 
 /** A group, or all other events, whatever they were counted from. */

@@ -9,11 +9,11 @@ import { Invalid, type Parameter, type Schema } from '../../http/query.ts';
 import { scanDocument } from '../../json/mistake.ts';
 import { JsonScan } from '../../json/scan.ts';
 import type { Measure, WidthName } from '../../storage/storage.ts';
+import type { Stat } from '../charts/number-stats.ts';
+import { INTERVALS, type IntervalName, widthOf } from '../charts/series-rows.ts';
 import { FILTER } from '../filter/filter-query.ts';
 import { type Condition, parsePath } from '../filter/parse-filter.ts';
-import type { Stat } from '../number-stats.ts';
 import { EXCEPT_TYPES, MAX_EXCEPT_TYPES, MAX_TYPES, SCOPE, timezone } from '../scope-query.ts';
-import { INTERVALS, type IntervalName, widthOf } from '../series-read.ts';
 
 export const MAX_BY = 3;
 const MAX_STATS = 20;

@@ -12,10 +12,10 @@ import { Query } from '../../http/query.ts';
 import type { ReadPlace, ReadSlots, ReadTurn } from '../../http/read-slots.ts';
 import { EventGroups, type EventSearch, type Position, type SeriesRequest } from '../../storage/storage.ts';
 import { type AppRead, appReadByParts, type ReadCall } from '../app-read.ts';
+import { tooManyBuckets } from '../charts/series-rows.ts';
 import { type Admitted, type Exports, ExportWaiter } from '../export/exports.ts';
 import { payloadFilter } from '../filter/payload-filter.ts';
 import { findScopedTypes } from '../scope-query.ts';
-import { tooManyBuckets } from '../series-read.ts';
 import { answerOfCounts, type CountedAnswer, declarationsFor } from './counted-query.ts';
 import {
   type AnsweredGroup,

@@ -1,10 +1,10 @@
 /** Pages of events by cursor, and one event. */
-import { SEARCHED_BY } from '../base/searched-by.ts';
-import { Rejection } from '../errors.ts';
-import { dataOf, json, objectOf } from '../http/operation.ts';
-import { Invalid, invalidParameters, oneOf, Query, text, wholeNumber } from '../http/query.ts';
-import type { ReadPlace } from '../http/read-slots.ts';
-import { decodeCursor, encodeCursor, type RowFilter, type StoredEvent } from '../storage/storage.ts';
+import { SEARCHED_BY } from '../../base/searched-by.ts';
+import { Rejection } from '../../errors.ts';
+import { dataOf, json, objectOf } from '../../http/operation.ts';
+import { Invalid, invalidParameters, oneOf, Query, text, wholeNumber } from '../../http/query.ts';
+import type { ReadPlace } from '../../http/read-slots.ts';
+import { decodeCursor, encodeCursor, type RowFilter, type StoredEvent } from '../../storage/storage.ts';
 import {
   COUNT,
   CURSOR,
@@ -13,13 +13,13 @@ import {
   SEARCHED_BY_NOTE,
   SINGLE_EVENT,
   TIMESTAMP,
-} from './answer-shapes.ts';
-import { type AppRead, appRead, type ReadCall } from './app-read.ts';
+} from '../answer-shapes.ts';
+import { type AppRead, appRead, type ReadCall } from '../app-read.ts';
+import { COUNTED_LATER, COUNTED_LATER_NOTE, fieldFilterOf } from '../filter/counted-values.ts';
+import { FILTER, filterOf } from '../filter/filter-query.ts';
+import { checkScope, EXCEPT_TYPES, findScopedTypes, SCOPE } from '../scope-query.ts';
 import { pageBody } from './event-text.ts';
 import { DEFAULT_PAGE_EVENTS, MAX_PAGE_EVENTS } from './events-query.ts';
-import { COUNTED_LATER, COUNTED_LATER_NOTE, fieldFilterOf } from './filter/counted-values.ts';
-import { FILTER, filterOf } from './filter/filter-query.ts';
-import { checkScope, EXCEPT_TYPES, findScopedTypes, SCOPE } from './scope-query.ts';
 import { readSearchPage, SEARCH_BUDGET, type SearchBudget, type SearchPageRequest } from './search-page.ts';
 
 const NO_EVENT = new Rejection('eventNotFound', 'The app has no such event, or its rows are no longer kept.');

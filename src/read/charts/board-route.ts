@@ -1,21 +1,21 @@
 /** GET /api/apps/:appId/boards/:boardId/data: the charts of a board, which agree with each other. */
-import type { BoardChart, BoardData } from '../api-types/answers.ts';
-import { listAnnotations } from '../apps/annotations.ts';
-import { type BoardView, listBoards } from '../apps/boards.ts';
-import { NO_BOARD } from '../apps/routes/boards.ts';
-import { HISTOGRAM } from '../base/measures.ts';
-import { type Range, rangesOn, rangeText } from '../base/ranges.ts';
-import { asksForHidden, chosenTypes, listOf, OWN_RANGES, parsePart, rangeOf } from '../base/view.ts';
-import { WIDTHS } from '../base/widths.ts';
-import { Rejection } from '../errors.ts';
-import { done } from '../http/data.ts';
-import type { ReadPlace } from '../http/read-slots.ts';
-import type { Route } from '../http/route.ts';
-import { instantOf, localOf } from '../storage/storage.ts';
+import type { BoardChart, BoardData } from '../../api-types/answers.ts';
+import { listAnnotations } from '../../apps/annotations.ts';
+import { type BoardView, listBoards } from '../../apps/boards.ts';
+import { NO_BOARD } from '../../apps/routes/boards.ts';
+import { HISTOGRAM } from '../../base/measures.ts';
+import { type Range, rangesOn, rangeText } from '../../base/ranges.ts';
+import { asksForHidden, chosenTypes, listOf, OWN_RANGES, parsePart, rangeOf } from '../../base/view.ts';
+import { WIDTHS } from '../../base/widths.ts';
+import { Rejection } from '../../errors.ts';
+import { done } from '../../http/data.ts';
+import type { ReadPlace } from '../../http/read-slots.ts';
+import type { Route } from '../../http/route.ts';
+import { instantOf, localOf } from '../../storage/storage.ts';
+import { findChartTypes, hasEvents } from '../scope-query.ts';
 import { BOARD_PARAMETERS, BOARD_QUERY, CHART_QUERY, conditionsOf, NUMBERS_QUERY } from './chart-query.ts';
-import { type ChartRouteOptions, readChartOf, readMarks } from './chart-route.ts';
 import { readNumbersOf } from './numbers-route.ts';
-import { findChartTypes, hasEvents } from './scope-query.ts';
+import { type ChartRouteOptions, readChartOf, readMarks } from './series-columns.ts';
 
 const NOT_BY =
   'No counts by its field answer it: open the view, which reads the events for it, or have the field counted.';

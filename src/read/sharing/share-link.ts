@@ -2,30 +2,30 @@
  * What the link of a share reaches: its answer, and the check of its password. There are no parameters, so that there is one
  * answer, which is made at most once a second, whoever asks.
  */
-import type { Api } from '../accounts/routes/api.ts';
-import { bodyOf } from '../accounts/routes/body.ts';
-import { throttled } from '../accounts/sign-in/backoff.ts';
-import type { Passwords } from '../accounts/sign-in/passwords.ts';
-import type { SignInChallenges } from '../accounts/sign-in/sign-in-challenge.ts';
-import type { SharedSignInLimits } from '../accounts/sign-in/sign-in-limits.ts';
-import type { SharedData, ShareKey } from '../api-types/answers.ts';
-import { numberTypes } from '../apps/event-types.ts';
-import { FRESH_MS, type Share, type Shares } from '../apps/shares.ts';
-import { parseRange } from '../base/ranges.ts';
-import { DAY_MS } from '../base/time-units.ts';
-import { deadline } from '../base/timeout.ts';
-import { digestOf } from '../base/token-text.ts';
-import { OWN_RANGES, shownToStrangers } from '../base/view.ts';
-import { LookupCache } from '../cache/lookup-cache.ts';
-import { Rejection } from '../errors.ts';
-import { ACCEPT_ENCODING, compressedAnswer, takesCoding } from '../http/compressed-answer.ts';
-import { done } from '../http/data.ts';
-import { type Exchange, type Outcome, TOO_MANY_UNSENT } from '../http/exchange.ts';
-import type { ReadPlace, ReadSlots, ReadWaiter } from '../http/read-slots.ts';
-import type { Route } from '../http/route.ts';
-import { intervalsOf, queriesOf, readBoardCharts } from './board-route.ts';
-import { BOARD_QUERY } from './chart-query.ts';
-import { EVENTS, readEventPage } from './events-read.ts';
+import type { Api } from '../../accounts/routes/api.ts';
+import { bodyOf } from '../../accounts/routes/body.ts';
+import { throttled } from '../../accounts/sign-in/backoff.ts';
+import type { Passwords } from '../../accounts/sign-in/passwords.ts';
+import type { SignInChallenges } from '../../accounts/sign-in/sign-in-challenge.ts';
+import type { SharedSignInLimits } from '../../accounts/sign-in/sign-in-limits.ts';
+import type { SharedData, ShareKey } from '../../api-types/answers.ts';
+import { numberTypes } from '../../apps/event-types.ts';
+import { FRESH_MS, type Share, type Shares } from '../../apps/shares.ts';
+import { parseRange } from '../../base/ranges.ts';
+import { DAY_MS } from '../../base/time-units.ts';
+import { deadline } from '../../base/timeout.ts';
+import { digestOf } from '../../base/token-text.ts';
+import { OWN_RANGES, shownToStrangers } from '../../base/view.ts';
+import { LookupCache } from '../../cache/lookup-cache.ts';
+import { Rejection } from '../../errors.ts';
+import { ACCEPT_ENCODING, compressedAnswer, takesCoding } from '../../http/compressed-answer.ts';
+import { done } from '../../http/data.ts';
+import { type Exchange, type Outcome, TOO_MANY_UNSENT } from '../../http/exchange.ts';
+import type { ReadPlace, ReadSlots, ReadWaiter } from '../../http/read-slots.ts';
+import type { Route } from '../../http/route.ts';
+import { intervalsOf, queriesOf, readBoardCharts } from '../charts/board-route.ts';
+import { BOARD_QUERY } from '../charts/chart-query.ts';
+import { EVENTS, readEventPage } from '../events/events-read.ts';
 
 export interface SharedRoutesOptions {
   readonly api: Api;

@@ -6,8 +6,8 @@ import { inSlices, TimeSlice } from '../../base/time-slice.ts';
 import { MINUTE_MS } from '../../base/time-units.ts';
 import type { ReadPlace } from '../../http/read-slots.ts';
 import type { Counters, CountersRequest } from '../../storage/storage.ts';
-import { MOST_APPS, MOST_SAMPLES } from '../prometheus-route.ts';
 import { type Labels, MOST_COMPUTED, type Series, type Wanted, withoutName } from './evaluate.ts';
+import { MOST_APPS, MOST_SAMPLES } from './metrics-route.ts';
 import { type Matcher, type Selector, Unsupported } from './parse.ts';
 
 /** The metrics that there are, with the labels of each beside its name. */

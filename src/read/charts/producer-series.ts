@@ -1,15 +1,15 @@
 /** GET /api/apps/:appId/producer-series: the events that each producer has sent, by when they were received, as its token counted them. */
-import type { Api } from '../accounts/routes/api.ts';
-import type { Series } from '../api-types/answers.ts';
-import { readProducerEvents } from '../apps/producers.ts';
-import { sum } from '../base/sum.ts';
-import { QUARTER_HOUR_MS } from '../base/time-units.ts';
-import { Rejection } from '../errors.ts';
-import { done } from '../http/data.ts';
-import { Query } from '../http/query.ts';
-import type { Route } from '../http/route.ts';
+import type { Api } from '../../accounts/routes/api.ts';
+import type { Series } from '../../api-types/answers.ts';
+import { readProducerEvents } from '../../apps/producers.ts';
+import { sum } from '../../base/sum.ts';
+import { QUARTER_HOUR_MS } from '../../base/time-units.ts';
+import { Rejection } from '../../errors.ts';
+import { done } from '../../http/data.ts';
+import { Query } from '../../http/query.ts';
+import type { Route } from '../../http/route.ts';
 import { checkChart, intervalOf, PRODUCER_PARAMETERS } from './chart-query.ts';
-import { TOO_LONG } from './chart-route.ts';
+import { TOO_LONG } from './series-columns.ts';
 
 export interface ProducerSeriesOptions {
   readonly api: Api;

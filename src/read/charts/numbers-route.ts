@@ -1,13 +1,13 @@
 /** GET /api/apps/:appId/numbers: the statistics of a field for a chart, also by the values of another field or by event types. */
 
-import type { NumberStats, StatColumns, StatLine } from '../api-types/answers.ts';
-import { readNumberFormat } from '../apps/fields.ts';
-import { HISTOGRAM } from '../base/measures.ts';
-import { Rejection } from '../errors.ts';
-import { done } from '../http/data.ts';
-import type { ReadPlace } from '../http/read-slots.ts';
-import type { Route } from '../http/route.ts';
-import type { Sql } from '../storage/database/connect.ts';
+import type { NumberStats, StatColumns, StatLine } from '../../api-types/answers.ts';
+import { readNumberFormat } from '../../apps/fields.ts';
+import { HISTOGRAM } from '../../base/measures.ts';
+import { Rejection } from '../../errors.ts';
+import { done } from '../../http/data.ts';
+import type { ReadPlace } from '../../http/read-slots.ts';
+import type { Route } from '../../http/route.ts';
+import type { Sql } from '../../storage/database/connect.ts';
 import {
   type BucketsProblem,
   EVERY_ROW,
@@ -22,15 +22,15 @@ import {
   type SummaryQuestion,
   type SummarySeries,
   statsOf,
-} from '../storage/storage.ts';
+} from '../../storage/storage.ts';
+import { type SearchBudget, searchThrough } from '../events/search-page.ts';
+import { nameOf } from '../fields/shown-value.ts';
+import { whyNotCounted } from '../fields/why-not-counted.ts';
+import { COUNTED_LATER } from '../filter/counted-values.ts';
+import { findTypesLeft } from '../scope-query.ts';
 import { bucketsAsked, conditionsOf, intervalOf, NUMBERS_QUERY } from './chart-query.ts';
-import { type ChartRouteOptions, TOO_LONG } from './chart-route.ts';
-import { nameOf } from './fields/shown-value.ts';
-import { whyNotCounted } from './fields/why-not-counted.ts';
-import { COUNTED_LATER } from './filter/counted-values.ts';
 import { binsOf, histogramOfAll, statColumns } from './number-stats.ts';
-import { findTypesLeft } from './scope-query.ts';
-import { type SearchBudget, searchThrough } from './search-page.ts';
+import { type ChartRouteOptions, TOO_LONG } from './series-columns.ts';
 
 const NOT_COUNTED = new Rejection(
   'invalidParameters',

@@ -1,7 +1,7 @@
 /** The counts of a series by line: one reader, whose lines the dashboard's chart shows as columns and tools get as rows. */
 
 import { isDeepStrictEqual } from 'node:util';
-import { sum } from '../base/sum.ts';
+import { sum } from '../../base/sum.ts';
 import type {
   BucketsProblem,
   EventReader,
@@ -10,7 +10,7 @@ import type {
   FieldSeries,
   Series,
   SeriesFrame,
-} from '../storage/storage.ts';
+} from '../../storage/storage.ts';
 
 /** What is counted apart: nothing, event types, or the values of the field of a path. */
 export type By = 'none' | 'type' | readonly string[];

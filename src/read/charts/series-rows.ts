@@ -1,15 +1,15 @@
 /** Counts of events by bucket, for tools: one row for each bucket, or for each bucket and type. */
 
 import { isDeepStrictEqual } from 'node:util';
-import type { SeriesRows } from '../api-types/answers.ts';
-import { STATS } from '../base/measures.ts';
-import { TimeSlice } from '../base/time-slice.ts';
-import { MOST_BUCKETS, WIDTHS } from '../base/widths.ts';
-import { Rejection } from '../errors.ts';
-import type { DataOf } from '../http/data.ts';
-import { dataOf, json, objectOf } from '../http/operation.ts';
-import { flag, Invalid, invalidParameters, oneOf, Query, text } from '../http/query.ts';
-import type { Sql } from '../storage/database/connect.ts';
+import type { SeriesRows } from '../../api-types/answers.ts';
+import { STATS } from '../../base/measures.ts';
+import { TimeSlice } from '../../base/time-slice.ts';
+import { MOST_BUCKETS, WIDTHS } from '../../base/widths.ts';
+import { Rejection } from '../../errors.ts';
+import type { DataOf } from '../../http/data.ts';
+import { dataOf, json, objectOf } from '../../http/operation.ts';
+import { flag, Invalid, invalidParameters, oneOf, Query, text } from '../../http/query.ts';
+import type { Sql } from '../../storage/database/connect.ts';
 import type {
   EventReader,
   Histogram,
@@ -20,14 +20,15 @@ import type {
   SummaryQuestion,
   SummarySeries,
   WidthName,
-} from '../storage/storage.ts';
-import { COUNT, nullable, TIMESTAMP, TYPE_ID } from './answer-shapes.ts';
-import { type AppRead, appRead } from './app-read.ts';
-import { VALUE, VALUE_IS_NUMBER, valueInRow } from './fields/shown-value.ts';
-import { DECLARE, type UncountedRead, whyNotCounted } from './fields/why-not-counted.ts';
-import { COUNTED_LATER, COUNTED_LATER_NOTE, fieldFilterOf } from './filter/counted-values.ts';
-import { FILTER } from './filter/filter-query.ts';
-import { type Condition, parsePath } from './filter/parse-filter.ts';
+} from '../../storage/storage.ts';
+import { COUNT, nullable, TIMESTAMP, TYPE_ID } from '../answer-shapes.ts';
+import { type AppRead, appRead } from '../app-read.ts';
+import { VALUE, VALUE_IS_NUMBER, valueInRow } from '../fields/shown-value.ts';
+import { DECLARE, type UncountedRead, whyNotCounted } from '../fields/why-not-counted.ts';
+import { COUNTED_LATER, COUNTED_LATER_NOTE, fieldFilterOf } from '../filter/counted-values.ts';
+import { FILTER } from '../filter/filter-query.ts';
+import { type Condition, parsePath } from '../filter/parse-filter.ts';
+import { checkScope, findTypes, SCOPE, timezone } from '../scope-query.ts';
 import {
   BINS,
   binsOf,
@@ -42,7 +43,6 @@ import {
   STAT_FIELDS,
   shownStats,
 } from './number-stats.ts';
-import { checkScope, findTypes, SCOPE, timezone } from './scope-query.ts';
 import { type By, readLines, type SeriesLines } from './series-lines.ts';
 
 /** Most buckets of `auto`. */

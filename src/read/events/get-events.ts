@@ -1,15 +1,15 @@
 /** GET /public/get_events: the read path as the list of its steps. */
-import type { PublicIds } from '../apps/public-ids.ts';
-import { Rejection } from '../errors.ts';
-import type { Exchange, Outcome } from '../http/exchange.ts';
-import { dataOf, json, objectOf } from '../http/operation.ts';
-import type { ReadSlots } from '../http/read-slots.ts';
-import type { Declaration } from '../http/route.ts';
-import type { EventPage, EventReader } from '../storage/storage.ts';
-import { COUNT, EVENT } from './answer-shapes.ts';
+import type { PublicIds } from '../../apps/public-ids.ts';
+import { Rejection } from '../../errors.ts';
+import type { Exchange, Outcome } from '../../http/exchange.ts';
+import { dataOf, json, objectOf } from '../../http/operation.ts';
+import type { ReadSlots } from '../../http/read-slots.ts';
+import type { Declaration } from '../../http/route.ts';
+import type { EventPage, EventReader } from '../../storage/storage.ts';
+import { COUNT, EVENT } from '../answer-shapes.ts';
+import type { ResourceTokenAccess } from '../resource-token-access.ts';
 import { pageBody } from './event-text.ts';
 import { EVENTS_QUERY, type EventsQuery, MAX_PAGE_EVENTS, parseEventsQuery } from './events-query.ts';
-import type { ResourceTokenAccess } from './resource-token-access.ts';
 
 /** Its declaration. */
 export const GET_EVENTS: Declaration = {

@@ -1,8 +1,8 @@
 /** The declared fields of an app, for its members' sessions: everyone sees them, owners add and remove them. */
 import { isDeepStrictEqual } from 'node:util';
-import type { Api } from '../accounts/routes/api.ts';
-import { bodyOf } from '../accounts/routes/body.ts';
-import type { DeclaredField, DeclaredFields } from '../api-types/answers.ts';
+import type { Api } from '../../accounts/routes/api.ts';
+import { bodyOf } from '../../accounts/routes/body.ts';
+import type { DeclaredField, DeclaredFields } from '../../api-types/answers.ts';
 import {
   declareField,
   type FieldReference,
@@ -10,14 +10,14 @@ import {
   listFieldProgress,
   MAX_FIELDS,
   removeField,
-} from '../apps/fields.ts';
-import { invalidField, Rejection } from '../errors.ts';
-import { done } from '../http/data.ts';
-import type { Route } from '../http/route.ts';
-import type { Sql } from '../storage/database/connect.ts';
-import type { FieldKind } from '../storage/storage.ts';
-import { shownField } from './fields/shown-field.ts';
-import { parsePath } from './filter/parse-filter.ts';
+} from '../../apps/fields.ts';
+import { invalidField, Rejection } from '../../errors.ts';
+import { done } from '../../http/data.ts';
+import type { Route } from '../../http/route.ts';
+import type { Sql } from '../../storage/database/connect.ts';
+import type { FieldKind } from '../../storage/storage.ts';
+import { parsePath } from '../filter/parse-filter.ts';
+import { shownField } from './shown-field.ts';
 
 const REFERENCE = {
   path: { type: 'string', maxLength: 1_000 },

@@ -1,25 +1,25 @@
 /** GET /v1/apps/metrics: the counts of the apps that a resource token may read, as counters for Prometheus. */
 import { createHash } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
-import { listAppsOf } from '../apps/apps.ts';
-import { listTypesOf } from '../apps/event-types.ts';
-import { type FieldProgress, listFieldProgress } from '../apps/fields.ts';
-import type { ResourceToken } from '../apps/resource-token-lookup.ts';
-import { TimeSlice } from '../base/time-slice.ts';
-import { Rejection } from '../errors.ts';
-import { matchesTag } from '../http/assets.ts';
-import type { Outcome } from '../http/exchange.ts';
-import { Invalid, invalidParameters, type Parameter, Query, texts } from '../http/query.ts';
-import type { ReadPlace } from '../http/read-slots.ts';
-import type { Declaration, Route } from '../http/route.ts';
-import { EXPOSITION_TYPE, headOf, lineOf, type Sample, wellFormed } from '../metrics/metrics.ts';
-import type { FieldKind } from '../storage/storage.ts';
-import { spellPath } from './fields/payload-paths.ts';
-import { shownValue } from './fields/shown-value.ts';
-import { valuesByCounts } from './fields/values-read.ts';
-import { DECLARE, whyNotCounted } from './fields/why-not-counted.ts';
-import { parsePath } from './filter/parse-filter.ts';
-import type { ResourceTokenRoutesOptions } from './resource-token-routes.ts';
+import { listAppsOf } from '../../apps/apps.ts';
+import { listTypesOf } from '../../apps/event-types.ts';
+import { type FieldProgress, listFieldProgress } from '../../apps/fields.ts';
+import type { ResourceToken } from '../../apps/resource-token-lookup.ts';
+import { TimeSlice } from '../../base/time-slice.ts';
+import { Rejection } from '../../errors.ts';
+import { matchesTag } from '../../http/assets.ts';
+import type { Outcome } from '../../http/exchange.ts';
+import { Invalid, invalidParameters, type Parameter, Query, texts } from '../../http/query.ts';
+import type { ReadPlace } from '../../http/read-slots.ts';
+import type { Declaration, Route } from '../../http/route.ts';
+import { EXPOSITION_TYPE, headOf, lineOf, type Sample, wellFormed } from '../../metrics/metrics.ts';
+import type { FieldKind } from '../../storage/storage.ts';
+import { spellPath } from '../fields/payload-paths.ts';
+import { shownValue } from '../fields/shown-value.ts';
+import { valuesByCounts } from '../fields/values-read.ts';
+import { DECLARE, whyNotCounted } from '../fields/why-not-counted.ts';
+import { parsePath } from '../filter/parse-filter.ts';
+import type { ResourceTokenRoutesOptions } from '../resource-token-routes.ts';
 
 /** Samples of one scrape. A scraper keeps each as a series of its own for months. */
 export const MOST_SAMPLES = 10_000;

@@ -1,19 +1,19 @@
 /** GET /api/apps/:appId/overview: what an app does, at a glance: its numbers with their change, what moved most, and what fell silent. */
-import type { MovedLine, Overview, Series, SilentType } from '../api-types/answers.ts';
-import { listAnnotations } from '../apps/annotations.ts';
-import { listCountedPaths } from '../apps/fields.ts';
-import { LEAST_WEIGHT, weightOf } from '../base/chance.ts';
-import { sum } from '../base/sum.ts';
-import { DAY_MS, HOUR_MS, MINUTE_MS } from '../base/time-units.ts';
-import { Rejection } from '../errors.ts';
-import { done } from '../http/data.ts';
-import { Query } from '../http/query.ts';
-import type { Route } from '../http/route.ts';
-import { instantOf, localOf } from '../storage/storage.ts';
+import type { MovedLine, Overview, Series, SilentType } from '../../api-types/answers.ts';
+import { listAnnotations } from '../../apps/annotations.ts';
+import { listCountedPaths } from '../../apps/fields.ts';
+import { LEAST_WEIGHT, weightOf } from '../../base/chance.ts';
+import { sum } from '../../base/sum.ts';
+import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../base/time-units.ts';
+import { Rejection } from '../../errors.ts';
+import { done } from '../../http/data.ts';
+import { Query } from '../../http/query.ts';
+import type { Route } from '../../http/route.ts';
+import { instantOf, localOf } from '../../storage/storage.ts';
+import { spellPath } from '../fields/payload-paths.ts';
+import { timezone } from '../scope-query.ts';
 import { CHART_QUERY } from './chart-query.ts';
-import { type ChartRouteOptions, readChartOf } from './chart-route.ts';
-import { spellPath } from './fields/payload-paths.ts';
-import { timezone } from './scope-query.ts';
+import { type ChartRouteOptions, readChartOf } from './series-columns.ts';
 
 const OVERVIEW_QUERY = new Query({ timezone: timezone('IANA time zone of the week. Absent: UTC.') });
 

@@ -1,21 +1,21 @@
 /** GET /api/apps/:appId/explanation: what is different in a part of a range, by the values whose share differs most from the rest of it. */
 import { isDeepStrictEqual } from 'node:util';
-import type { Difference, Explanation } from '../api-types/answers.ts';
-import { listCountedPaths } from '../apps/fields.ts';
-import { sum } from '../base/sum.ts';
-import { Rejection } from '../errors.ts';
-import { done } from '../http/data.ts';
-import { Query } from '../http/query.ts';
-import type { Route } from '../http/route.ts';
-import type { EventReader, FieldFilter } from '../storage/storage.ts';
+import type { Difference, Explanation } from '../../api-types/answers.ts';
+import { listCountedPaths } from '../../apps/fields.ts';
+import { sum } from '../../base/sum.ts';
+import { Rejection } from '../../errors.ts';
+import { done } from '../../http/data.ts';
+import { Query } from '../../http/query.ts';
+import type { Route } from '../../http/route.ts';
+import type { EventReader, FieldFilter } from '../../storage/storage.ts';
+import { spellPath } from '../fields/payload-paths.ts';
+import { nameOf } from '../fields/shown-value.ts';
+import { newestOf, type ValueScope, valuesByCounts, valuesOf } from '../fields/values-read.ts';
+import { fieldFilterOf } from '../filter/counted-values.ts';
+import { FILTER, filterOf } from '../filter/filter-query.ts';
+import { checkScope, EXCEPT_TYPES, findScopedTypes, instant, SCOPE } from '../scope-query.ts';
 import { intervalOf } from './chart-query.ts';
-import type { ChartRouteOptions } from './chart-route.ts';
-import { spellPath } from './fields/payload-paths.ts';
-import { nameOf } from './fields/shown-value.ts';
-import { newestOf, type ValueScope, valuesByCounts, valuesOf } from './fields/values-read.ts';
-import { fieldFilterOf } from './filter/counted-values.ts';
-import { FILTER, filterOf } from './filter/filter-query.ts';
-import { checkScope, EXCEPT_TYPES, findScopedTypes, instant, SCOPE } from './scope-query.ts';
+import type { ChartRouteOptions } from './series-columns.ts';
 import { readLines } from './series-lines.ts';
 
 /** Fields that are looked through, and differences that are shown. */

@@ -3,19 +3,26 @@
  * request counts a part of them; `next` leads to the following one. The sum of all parts is the chart.
  */
 
-import type { Api } from '../accounts/routes/api.ts';
-import type { ScanPart } from '../api-types/answers.ts';
-import { listHiddenTypes, numberTypes } from '../apps/event-types.ts';
-import { Rejection } from '../errors.ts';
-import { done } from '../http/data.ts';
-import type { Route } from '../http/route.ts';
-import type { Sql } from '../storage/database/connect.ts';
-import { EVERY_ROW, encodeCursor, MANY, OTHER, PayloadValues, type StoredEvent } from '../storage/storage.ts';
+import type { Api } from '../../accounts/routes/api.ts';
+import type { ScanPart } from '../../api-types/answers.ts';
+import { listHiddenTypes, numberTypes } from '../../apps/event-types.ts';
+import { Rejection } from '../../errors.ts';
+import { done } from '../../http/data.ts';
+import type { Route } from '../../http/route.ts';
+import type { Sql } from '../../storage/database/connect.ts';
+import {
+  EVERY_ROW,
+  encodeCursor,
+  MANY,
+  OTHER,
+  PayloadValues,
+  type StoredEvent,
+} from '../../storage/storage.ts';
+import { type SearchBudget, searchThrough } from '../events/search-page.ts';
+import { nameOf } from '../fields/shown-value.ts';
+import { findExceptTypes, findTypes } from '../scope-query.ts';
 import { bucketsAsked, conditionsOf, intervalOf, SCAN_QUERY } from './chart-query.ts';
-import { TOO_LONG } from './chart-route.ts';
-import { nameOf } from './fields/shown-value.ts';
-import { findExceptTypes, findTypes } from './scope-query.ts';
-import { type SearchBudget, searchThrough } from './search-page.ts';
+import { TOO_LONG } from './series-columns.ts';
 
 export interface ScanRouteOptions {
   readonly api: Api;

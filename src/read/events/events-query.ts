@@ -1,9 +1,9 @@
 /** The query of GET /public/get_events: raw text → what to read, or the refusal that names the parameter at fault. */
-import { Rejection } from '../errors.ts';
-import { Invalid, oneOf, type Parameter, Query, text, wholeNumber } from '../http/query.ts';
-import type { Order } from '../storage/storage.ts';
-import { APP_ID, TYPE_ID } from './answer-shapes.ts';
-import { parseBound } from './iso-date.ts';
+import { Rejection } from '../../errors.ts';
+import { Invalid, oneOf, type Parameter, Query, text, wholeNumber } from '../../http/query.ts';
+import type { Order } from '../../storage/storage.ts';
+import { APP_ID, TYPE_ID } from '../answer-shapes.ts';
+import { parseBound } from '../iso-date.ts';
 
 /** A query that says what it should. Whether its app and its type exist is not known yet. */
 export interface EventsQuery {

@@ -1,16 +1,16 @@
 /** The query of the dashboard's charts: which events, in which buckets, by which lines. */
-import { HISTOGRAM } from '../base/measures.ts';
-import { endsBefore } from '../base/ranges.ts';
-import { OWN_RANGES } from '../base/view.ts';
-import { MOST_BUCKETS, WIDTHS, type WidthName } from '../base/widths.ts';
-import { Rejection } from '../errors.ts';
-import { flag, Invalid, oneOf, type Parameter, Query, text, wholeNumber } from '../http/query.ts';
-import { decodeCursor, type FieldFilter, type RowFilter } from '../storage/storage.ts';
-import { fieldFilterOf } from './filter/counted-values.ts';
-import { MAX_FILTERS } from './filter/filter-query.ts';
-import { MAX_FILTER_LENGTH, parsePath } from './filter/parse-filter.ts';
-import { parseFilters, payloadFilter } from './filter/payload-filter.ts';
-import { checkScope, EXCEPT_TYPES, instant, SCOPE, timezone } from './scope-query.ts';
+import { HISTOGRAM } from '../../base/measures.ts';
+import { endsBefore } from '../../base/ranges.ts';
+import { OWN_RANGES } from '../../base/view.ts';
+import { MOST_BUCKETS, WIDTHS, type WidthName } from '../../base/widths.ts';
+import { Rejection } from '../../errors.ts';
+import { flag, Invalid, oneOf, type Parameter, Query, text, wholeNumber } from '../../http/query.ts';
+import { decodeCursor, type FieldFilter, type RowFilter } from '../../storage/storage.ts';
+import { fieldFilterOf } from '../filter/counted-values.ts';
+import { MAX_FILTERS } from '../filter/filter-query.ts';
+import { MAX_FILTER_LENGTH, parsePath } from '../filter/parse-filter.ts';
+import { parseFilters, payloadFilter } from '../filter/payload-filter.ts';
+import { checkScope, EXCEPT_TYPES, instant, SCOPE, timezone } from '../scope-query.ts';
 
 const DEFAULT_BUCKETS = 200;
 const MAX_LINES = 1_000;

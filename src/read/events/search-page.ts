@@ -1,6 +1,6 @@
 /** A page of events whose payload passes a filter: as much of a search as one request may cost. */
-import { type SearchedBy, searchedByBoth } from '../base/searched-by.ts';
-import type { EventReader, Position, RowFilter, ScanRequest, StoredEvent } from '../storage/storage.ts';
+import { type SearchedBy, searchedByBoth } from '../../base/searched-by.ts';
+import type { EventReader, Position, RowFilter, ScanRequest, StoredEvent } from '../../storage/storage.ts';
 
 /** What one page may look at. */
 export interface SearchBudget {

@@ -1,24 +1,24 @@
 /** Columns of counts for the dashboard's chart: by event type or by the values of a field, with an earlier interval beside them. */
 
 import { isDeepStrictEqual } from 'node:util';
-import type { Api } from '../accounts/routes/api.ts';
-import type { Compared, EventMark, Series } from '../api-types/answers.ts';
-import { listOtherTypes, numberTypes } from '../apps/event-types.ts';
-import { sum } from '../base/sum.ts';
-import { Rejection } from '../errors.ts';
-import { done } from '../http/data.ts';
-import type { ReadPlace } from '../http/read-slots.ts';
-import type { Route } from '../http/route.ts';
+import type { Api } from '../../accounts/routes/api.ts';
+import type { Compared, EventMark, Series } from '../../api-types/answers.ts';
+import { listOtherTypes, numberTypes } from '../../apps/event-types.ts';
+import { sum } from '../../base/sum.ts';
+import { Rejection } from '../../errors.ts';
+import { done } from '../../http/data.ts';
+import type { ReadPlace } from '../../http/read-slots.ts';
+import type { Route } from '../../http/route.ts';
 import {
   type EventReader,
   type FieldLine,
   MAX_CURSOR_AGE_MS,
   type SeriesRequest,
-} from '../storage/storage.ts';
+} from '../../storage/storage.ts';
+import { spellPath } from '../fields/payload-paths.ts';
+import { nameOf } from '../fields/shown-value.ts';
+import { type ChartTypes, findChartTypes, findExceptTypes, findTypes } from '../scope-query.ts';
 import { bucketsAsked, CHART_QUERY, conditionsOf, intervalOf } from './chart-query.ts';
-import { spellPath } from './fields/payload-paths.ts';
-import { nameOf } from './fields/shown-value.ts';
-import { type ChartTypes, findChartTypes, findExceptTypes, findTypes } from './scope-query.ts';
 import { type LinesQuery, readLines, type SeriesLines } from './series-lines.ts';
 
 export interface ChartRouteOptions {

@@ -1,12 +1,12 @@
 /** Statistics of the numbers of a declared field, as queries ask for them and answers show them. */
-import type { StatColumns } from '../api-types/answers.ts';
-import { type Stat as FieldStat, MEASURES, type MeasureStat, STATS } from '../base/measures.ts';
-import { objectOf } from '../http/operation.ts';
-import { type Parameter, wholeNumber } from '../http/query.ts';
-import { compareDecimals, parseDecimal } from '../json/decimal.ts';
-import { Bins, type Histogram, histogramOf, type Stats } from '../storage/storage.ts';
-import { COUNT } from './answer-shapes.ts';
-import { VALUE, VALUE_IS_NUMBER } from './fields/shown-value.ts';
+import type { StatColumns } from '../../api-types/answers.ts';
+import { type Stat as FieldStat, MEASURES, type MeasureStat, STATS } from '../../base/measures.ts';
+import { objectOf } from '../../http/operation.ts';
+import { type Parameter, wholeNumber } from '../../http/query.ts';
+import { compareDecimals, parseDecimal } from '../../json/decimal.ts';
+import { Bins, type Histogram, histogramOf, type Stats } from '../../storage/storage.ts';
+import { COUNT } from '../answer-shapes.ts';
+import { VALUE, VALUE_IS_NUMBER } from '../fields/shown-value.ts';
 
 /** `count` is in every row. */
 export type NumberStat = 'count' | FieldStat;

@@ -1,20 +1,20 @@
 /** Shares of an app: every member reads which there are, maintainers and owners make and revoke them. */
 
-import type { Api } from '../accounts/routes/api.ts';
-import { bodyOf, NO_FIELDS } from '../accounts/routes/body.ts';
-import type { Passwords } from '../accounts/sign-in/passwords.ts';
-import type { NewShare, ShareCollection } from '../api-types/answers.ts';
-import { createShare, LISTS, listShares, MAX_ORIGINS, revokeShare } from '../apps/shares.ts';
-import { parseRange } from '../base/ranges.ts';
-import { OWN_RANGES } from '../base/view.ts';
-import { invalidField, Rejection } from '../errors.ts';
-import { done, type Nothing } from '../http/data.ts';
-import type { Route } from '../http/route.ts';
-import type { Sql } from '../storage/database/connect.ts';
-import { isTimezone } from '../storage/storage.ts';
-import { MAX_FILTERS } from './filter/filter-query.ts';
-import { parseFilters } from './filter/payload-filter.ts';
-import { hasEvents } from './scope-query.ts';
+import type { Api } from '../../accounts/routes/api.ts';
+import { bodyOf, NO_FIELDS } from '../../accounts/routes/body.ts';
+import type { Passwords } from '../../accounts/sign-in/passwords.ts';
+import type { NewShare, ShareCollection } from '../../api-types/answers.ts';
+import { createShare, LISTS, listShares, MAX_ORIGINS, revokeShare } from '../../apps/shares.ts';
+import { parseRange } from '../../base/ranges.ts';
+import { OWN_RANGES } from '../../base/view.ts';
+import { invalidField, Rejection } from '../../errors.ts';
+import { done, type Nothing } from '../../http/data.ts';
+import type { Route } from '../../http/route.ts';
+import type { Sql } from '../../storage/database/connect.ts';
+import { isTimezone } from '../../storage/storage.ts';
+import { MAX_FILTERS } from '../filter/filter-query.ts';
+import { parseFilters } from '../filter/payload-filter.ts';
+import { hasEvents } from '../scope-query.ts';
 
 const NEW_SHARE = bodyOf(
   {
