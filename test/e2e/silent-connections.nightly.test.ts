@@ -100,10 +100,10 @@ describe('with connections that are silent', () => {
     ['those of reads', /^tidemark reads/],
     ['those of the writers', /^tidemark (writer|past)/],
     ['those of idempotent requests', /^tidemark idempotent/],
-    ['those of the dashboard', /^tidemark (dashboard|live)/],
+    ['those of the dashboard', /^tidemark (accounts|dashboard|live)/],
     ['those that ask whether the database is there', /^tidemark (probe|watch)/],
     ['those of maintenance and of notifications', /^tidemark (maintenance|slow maintenance|listener)/],
-    ['every second one', /^tidemark (lookups$|writer 1|idempotent events|dashboard|maintenance)/],
+    ['every second one', /^tidemark (lookups$|writer 1|idempotent events|accounts|maintenance)/],
     ['all of them', /^tidemark/],
   ])(
     '%s, every route answers again',
