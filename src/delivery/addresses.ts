@@ -121,7 +121,7 @@ export function checkWebhookUrl(text: string, allowPrivate: boolean): URL {
     throw new WrongInput('the URL must not contain a user or a password: receivers check the signature');
   if (url.hash !== '') throw new WrongInput('the URL must not contain a fragment (#)');
   const host = hostOf(url);
-  const isLocal = isIP(host) === 0 ? /(^|\.)localhost$/i.test(host) : !isPublicAddress(host);
+  const isLocal = isIP(host) === 0 ? /(^|\.)localhost\.?$/i.test(host) : !isPublicAddress(host);
   if (isLocal && !allowPrivate)
     throw new WrongInput(
       `the URL leads to ${host}, which is no public address: set WEBHOOK_ALLOW_PRIVATE=true to allow that`,

@@ -393,6 +393,7 @@ test('addresses and limits are refused where they are typed', async () => {
       'ftp://example.com',
       'https://user:pw@example.com',
       'http://localhost/',
+      'http://localhost./',
       'http://127.0.0.1/',
     ],
     ...[
