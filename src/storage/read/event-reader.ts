@@ -33,7 +33,6 @@ import {
   type WindowSums,
 } from '../counts/windows.ts';
 import { isUnavailable, type Sql, type Transaction, type Transactions } from '../database/connect.ts';
-import type { Database } from '../database/database.ts';
 import type { FieldFilter, NotCounted } from '../fields/field-scope.ts';
 import type { RowFilter } from '../fields/row-filter.ts';
 import { encodeFeedCursor, type FeedSnapshot, readFeed, readSnapshotText } from './arrivals.ts';
@@ -187,7 +186,7 @@ function readsOf(sql: Sql, routes: ReadRoutes) {
      * @param when now, in milliseconds since 1970
      */
     feedCursor: async (appId: number, when: number): Promise<string> => {
-      const reading = cursorsIn(sql);
+      const reading = sql.pool.database.part(FeedCursors).byApp;
       // The chart and the list of a page ask at the same time: a snapshot that was begun before either is read has less than both.
       const begun = reading.get(appId);
       const shared = begun === undefined ? null : await begun.catch(() => null);
@@ -209,13 +208,9 @@ function readsOf(sql: Sql, routes: ReadRoutes) {
   };
 }
 
-/** Cursors that are being read, by the app. */
-const cursors = new WeakMap<Database, Map<number, Promise<string>>>();
-
-function cursorsIn({ pool: { database } }: Sql): Map<number, Promise<string>> {
-  const reading = cursors.get(database) ?? new Map<number, Promise<string>>();
-  cursors.set(database, reading);
-  return reading;
+/** Cursors of a database that are being read, by the app. */
+class FeedCursors {
+  readonly byApp = new Map<number, Promise<string>>();
 }
 
 /** Windows of each app where it is: those that need no field in one snapshot. */
