@@ -102,12 +102,14 @@ export class WebhookWorker {
   readonly #publicIds = new Map<number, string>();
   readonly stats: WebhookStats = { delivered: 0, failed: 0, disabled: 0 };
   readonly #rounds: Rounds;
+  /** Whether a turn ended during the last look, which knows nothing of what it has written: the next look comes at once. */
+  #hasLeftOut = false;
 
   constructor(options: WebhookWorkerOptions) {
     this.#options = options;
     this.#rounds = new Rounds({
       work: () => this.#look(),
-      pauseMs: () => ROUND_MS,
+      pauseMs: () => (this.#hasLeftOut ? 0 : ROUND_MS),
       onFailure: (error, isFirst) => {
         const code = errorCode(error);
         if (isFirst) options.log.warn({ code, err: error }, 'webhook: cannot look for events, retrying');
@@ -135,10 +137,16 @@ export class WebhookWorker {
 
   /** Begins the turns of all webhooks for which events wait. */
   async #look(): Promise<void> {
+    this.#hasLeftOut = false;
     if (!this.#options.isLeader()) return;
+    const before = new Set(this.#running.keys());
     for (const webhook of await this.#due()) {
       const { id } = webhook;
       if (this.#running.has(id)) continue;
+      if (before.has(id)) {
+        this.#hasLeftOut = true;
+        continue;
+      }
       const places = this.#isDoubted(webhook) ? this.#doubted : this.#quick;
       const turn = places.run(pathOf(webhook), this.#ending, () => this.#turn(webhook));
       this.#running.set(

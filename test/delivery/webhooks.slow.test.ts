@@ -139,6 +139,43 @@ test('webhooks that want the same events from the same place on read them once',
   }
 });
 
+test('an event that fails is not sent again by a look that began before', async () => {
+  const { receiver, url } = await receive();
+  let refuse = (): unknown => undefined;
+  receiver.answer = (response) => {
+    refuse = () => response.writeHead(500).end();
+  };
+  const { webhookId } = await add(url);
+  await post(1);
+  await until(() => receiver.received.length === 1, 'the first try');
+  const { waiting } = ConsumerStore.prototype;
+  let looks = 0;
+  const spy = vi.spyOn(ConsumerStore.prototype, 'waiting').mockImplementation(async function (
+    this: ConsumerStore,
+  ) {
+    // The look has read the webhook, and the turn ends meanwhile.
+    if (looks === 0) {
+      refuse();
+      await until(async () => (await stored(webhookId)).tries === 1, 'the failure');
+      await until(async () => {
+        const [{ isFree } = { isFree: false }] = await service.sql<{ isFree: boolean }[]>`
+          SELECT leased_until IS NULL OR leased_until <= now() AS "isFree" FROM consumers WHERE name = ${webhookId}`;
+        return isFree;
+      }, 'the end of the turn');
+    }
+    looks += 1;
+    return await waiting.call(this);
+  });
+  try {
+    await add(url);
+    await until(() => looks >= 3, 'looks after it');
+    expect(receiver.received).toHaveLength(1);
+    expect((await stored(webhookId)).tries).toBe(1);
+  } finally {
+    spy.mockRestore();
+  }
+});
+
 test('events whose order does not matter are sent over few connections', async () => {
   const { receiver, url } = await receive();
   await add(url, '--unordered');
