@@ -33,6 +33,8 @@ export interface Attempt {
   retries: number;
   /** Partitions were created for it. If one is missing nevertheless, creating them again would not help. */
   hasPartition: boolean;
+  /** They could not be created once. Another session may have been at work on the same rows of the catalog: a second try shows it. */
+  lacksPartition: boolean;
 }
 
 /**
@@ -128,7 +130,13 @@ export class GroupCommit {
 
   /** Begins the tries of a group. @param uncertain whether some of it may be stored already */
   begin(uncertain: boolean): Attempt {
-    return { startedAt: this.#options.now(), uncertain, retries: 0, hasPartition: false };
+    return {
+      startedAt: this.#options.now(),
+      uncertain,
+      retries: 0,
+      hasPartition: false,
+      lacksPartition: false,
+    };
   }
 
   /**
@@ -246,7 +254,10 @@ export class GroupCommit {
       attempt.hasPartition = true;
       return { failure, error };
     } catch (obstacle) {
-      return { failure: meaningOf(obstacle), error: obstacle };
+      const meaning = meaningOf(obstacle);
+      if (meaning !== 'no-partition' || attempt.lacksPartition) return { failure: meaning, error: obstacle };
+      attempt.lacksPartition = true;
+      return { failure, error: obstacle };
     }
   }
 

@@ -250,6 +250,23 @@ describe.each(availableEngines())('on %s a batch', (engine) => {
     expect((await storedIds()).length).toBe(2);
   });
 
+  test.runIf(isPlain)('of a day whose partition cannot be made at first is stored', async () => {
+    await database.sql.unsafe(`
+      CREATE SEQUENCE made;
+      CREATE FUNCTION refuse_table() RETURNS event_trigger LANGUAGE plpgsql AS $$
+      BEGIN
+        IF nextval('made') = 1 THEN RAISE EXCEPTION 'tuple concurrently updated' USING ERRCODE = 'XX000'; END IF;
+      END $$;
+      CREATE EVENT TRIGGER refuse_table ON ddl_command_start WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION refuse_table()`);
+    try {
+      expect(await write([event('{}', Date.now() + 50 * DAY_MS)])).toEqual([null]);
+    } finally {
+      await database.sql.unsafe(
+        'DROP EVENT TRIGGER refuse_table; DROP FUNCTION refuse_table(); DROP SEQUENCE made',
+      );
+    }
+  });
+
   test('of which some events are there already is stored without a second copy of them', async () => {
     const batch = [event('{"n":1}'), event('{"n":2}'), event('{"n":3}')];
     await write(batch.slice(0, 2));
