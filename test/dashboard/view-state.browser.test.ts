@@ -164,7 +164,8 @@ describe.skipIf(withoutBrowser !== '')('a view', () => {
     const { data } = await owner.get(`/api/apps/${appId}/events?limit=1`);
     const [event] = (data as { events: { id: string }[] }).events;
     await page.goto('/');
-    await page.getByRole('heading', { name: 'Apps' }).waitFor();
+    // The keys are heard once the page has been drawn, which the list comes after.
+    await page.locator('main a[href^="/apps/"]').first().waitFor();
     await go(event?.id ?? '', /^[\da-f-]{36}\s*event$/);
     await expect.poll(() => parameter('event'), { timeout: patient(20_000) }).toBe(event?.id);
     await page
