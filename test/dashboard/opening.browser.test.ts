@@ -86,7 +86,6 @@ describe.skipIf(withoutBrowser !== '')('a visit', () => {
     const total = ofReads.reduce((sum, [, count]) => sum + count, 0);
     expect(total, JSON.stringify(ofReads)).toBeGreaterThan(EARLY.length);
     expect(total, JSON.stringify(ofReads)).toBeLessThanOrEqual(MOST_STATEMENTS);
-    console.log('STATEMENTS', total, JSON.stringify(ofReads));
     const others = asked.filter((one) => !one.startsWith(`/api${path}`)).map((one) => one.replace(HASH, ''));
     expect(others.sort()).toEqual(['/api/session', path, ...FILES.map((name) => `/assets/${name}`)].sort());
     await post(EVENTS);
