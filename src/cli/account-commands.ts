@@ -1,6 +1,5 @@
 /** Commands for accounts and their roles in apps. */
 
-import type { Command } from 'commander';
 import { COMMAND_LINE } from '../accounts/log/audit.ts';
 import type { IssuerNames } from '../accounts/oidc/issuer.ts';
 import { type Email, requireEmail } from '../accounts/people/email.ts';
@@ -18,9 +17,8 @@ import type { Config } from '../config.ts';
 import { OperatorError, oneLine, refused } from '../errors.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import { mailNotice } from './command-notice.ts';
-import { JSON_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
-import { runCommand } from './session.ts';
+import type { Command } from './session.ts';
 
 const EMAIL_OPTION = ['--email <email>', 'the email that the account signs in with'] as const;
 /** For commands that grant access to an account by its address. */
@@ -31,10 +29,6 @@ export const UNVERIFIED_OPTION = [
 
 const VERIFIES =
   'The email of this account is not verified; the link verifies it. Send it to that address or hand it over in person.';
-
-interface Json {
-  readonly json?: true;
-}
 
 /** Loads what it needs only now: the packages take longer to load than most commands run. */
 async function createAccount(
@@ -68,73 +62,61 @@ export function addUserCommands(program: Command): void {
     .requiredOption(...EMAIL_OPTION)
     .requiredOption('--password-stdin', 'read the password from standard input')
     .option('--break-glass', 'let the account sign in by its password also where OIDC_ONLY is set')
-    .option(...JSON_OPTION)
-    .action((options: Json & { email: string; breakGlass?: true }) =>
-      runCommand(options, async ({ sql }) => {
-        const { breakGlass = false } = options;
-        const email = requireEmail(options.email);
-        const password = await readPassword();
-        const { userId } = await createAccount(sql, { email, password, breakGlass });
-        return {
-          json: { userId, email: email.text, ...(breakGlass && { breakGlass }) },
-          text: formatFields({
-            Account: userId,
-            Email: email.text,
-            ...(breakGlass && { 'Break glass': 'yes' }),
-          }),
-        };
-      }),
-    );
+    .run(async ({ sql }, options: { email: string; breakGlass?: true }) => {
+      const { breakGlass = false } = options;
+      const email = requireEmail(options.email);
+      const password = await readPassword();
+      const { userId } = await createAccount(sql, { email, password, breakGlass });
+      return {
+        json: { userId, email: email.text, ...(breakGlass && { breakGlass }) },
+        text: formatFields({
+          Account: userId,
+          Email: email.text,
+          ...(breakGlass && { 'Break glass': 'yes' }),
+        }),
+      };
+    });
   user
     .command('list')
     .description('list all accounts')
-    .option('--json', 'print one JSON object with the whole list')
-    .action((options: Json) =>
-      runCommand(options, async ({ sql }) => {
-        const users = await listUsers(sql);
-        return { json: { users }, text: usersTable(users) };
-      }),
-    );
+    .list(async ({ sql }) => {
+      const users = await listUsers(sql);
+      return { json: { users }, text: usersTable(users) };
+    });
   user
     .command('verify')
     .description('mark the email of an account as verified, if you know that it belongs to the account')
     .requiredOption(...EMAIL_OPTION)
-    .option(...JSON_OPTION)
-    .action((options: Json & { email: string }) =>
-      runCommand(options, async (session) => {
-        const { sql } = session;
-        const { id, userId, email } = await requireUser(sql, requireEmail(options.email));
-        const isNew = await verifyEmail(sql, id);
-        const access = accessText(await accessOf(sql, id));
-        const fields = { Account: userId, Email: email, 'Email verified': 'yes' };
-        const had = access === '' ? {} : { access };
-        return {
-          json: { userId, email, emailVerified: true, ...had },
-          text: formatFields(access === '' ? fields : { ...fields, 'It has already': access }),
-          afterwards: async () => {
-            if (isNew) await mailNotice(session, 'email.vouch', { email, ...had });
-          },
-        };
-      }),
-    );
+    .run(async (session, options: { email: string }) => {
+      const { sql } = session;
+      const { id, userId, email } = await requireUser(sql, requireEmail(options.email));
+      const isNew = await verifyEmail(sql, id);
+      const access = accessText(await accessOf(sql, id));
+      const fields = { Account: userId, Email: email, 'Email verified': 'yes' };
+      const had = access === '' ? {} : { access };
+      return {
+        json: { userId, email, emailVerified: true, ...had },
+        text: formatFields(access === '' ? fields : { ...fields, 'It has already': access }),
+        afterwards: async () => {
+          if (isNew) await mailNotice(session, 'email.vouch', { email, ...had });
+        },
+      };
+    });
   user
     .command('reset-password')
     .description('create a one-time link, valid for an hour, to set a new password')
     .requiredOption(...EMAIL_OPTION)
-    .option(...JSON_OPTION)
-    .action((options: Json & { email: string }) =>
-      runCommand(options, async ({ sql, config }) => {
-        const email = requireEmail(options.email);
-        const { emailVerified } = await requireUser(sql, email);
-        const { createResetPath } = await import('../accounts/sign-in/password-reset.ts');
-        const link = baseUrl(config) + (await createResetPath(sql, email, Date.now()));
-        const warning = emailVerified ? '' : `\n${VERIFIES}`;
-        return {
-          json: { email: email.text, link },
-          text: `${formatFields({ Email: email.text, Link: link })}\nGive it only to the account's owner.${warning}`,
-        };
-      }),
-    );
+    .run(async ({ sql, config }, options: { email: string }) => {
+      const email = requireEmail(options.email);
+      const { emailVerified } = await requireUser(sql, email);
+      const { createResetPath } = await import('../accounts/sign-in/password-reset.ts');
+      const link = baseUrl(config) + (await createResetPath(sql, email, Date.now()));
+      const warning = emailVerified ? '' : `\n${VERIFIES}`;
+      return {
+        json: { email: email.text, link },
+        text: `${formatFields({ Email: email.text, Link: link })}\nGive it only to the account's owner.${warning}`,
+      };
+    });
   addSecondFactorCommand(user);
   addIdentityCommand(user);
   for (const isSuspended of [true, false]) addSuspendCommand(user, isSuspended);
@@ -150,24 +132,21 @@ function addSuspendCommand(user: Command, isSuspended: boolean): void {
         : 'let an account sign in again that was suspended; its resource tokens are valid again',
     )
     .requiredOption(...EMAIL_OPTION)
-    .option(...JSON_OPTION)
-    .action((options: Json & { email: string }) =>
-      runCommand(options, async ({ sql }) => {
-        const { suspendAccount, resumeAccount } = await import('../accounts/people/suspension.ts');
-        const change = isSuspended ? suspendAccount : resumeAccount;
-        const { user: account, suspendedAt, endedSessions } = await change(sql, requireEmail(options.email));
-        const { userId, email } = account;
-        return {
-          json: { userId, email, suspendedAt, ...(isSuspended && { endedSessions }) },
-          text: formatFields({
-            Account: userId,
-            Email: email,
-            'Suspended since': suspendedAt,
-            ...(isSuspended && { 'Ended sessions': String(endedSessions) }),
-          }),
-        };
-      }),
-    );
+    .run(async ({ sql }, options: { email: string }) => {
+      const { suspendAccount, resumeAccount } = await import('../accounts/people/suspension.ts');
+      const change = isSuspended ? suspendAccount : resumeAccount;
+      const { user: account, suspendedAt, endedSessions } = await change(sql, requireEmail(options.email));
+      const { userId, email } = account;
+      return {
+        json: { userId, email, suspendedAt, ...(isSuspended && { endedSessions }) },
+        text: formatFields({
+          Account: userId,
+          Email: email,
+          'Suspended since': suspendedAt,
+          ...(isSuspended && { 'Ended sessions': String(endedSessions) }),
+        }),
+      };
+    });
 }
 
 function addIdentityCommand(user: Command): void {
@@ -179,31 +158,28 @@ function addIdentityCommand(user: Command): void {
     .requiredOption(...EMAIL_OPTION)
     .requiredOption('--subject <subject>', 'the subject of the identity: claim "sub" of its tokens')
     .option('--issuer <url>', 'the issuer; OIDC_ISSUER by default')
-    .option(...JSON_OPTION)
-    .action((options: Json & { email: string; subject: string; issuer?: string }) =>
-      runCommand(options, async ({ sql, config }) => {
-        const { issuer: asked = config.OIDC_ISSUER, subject } = options;
-        if (asked === '')
-          throw refused('invalidBody', 'there is no issuer: set OIDC_ISSUER, or name one with --issuer');
-        const { joinIdentity } = await import('../accounts/oidc/identities.ts');
-        const account = await requireUser(sql, requireEmail(options.email));
-        const { name: issuer, all: spellings } = await askedNames(config, asked);
-        const joined = await sql.begin('isolation level read committed', async (tx) => {
-          await lockUser(tx, account.id);
-          return await joinIdentity(tx, account, { issuer, spellings, subject }, COMMAND_LINE);
-        });
-        if (!joined)
-          throw refused(
-            'wrongAccount',
-            "the identity is another account's, or the account has another one of this issuer",
-          );
-        const { userId, email } = account;
-        return {
-          json: { userId, email, issuer, subject },
-          text: formatFields({ Account: userId, Email: email, Issuer: issuer, Subject: subject }),
-        };
-      }),
-    );
+    .run(async ({ sql, config }, options: { email: string; subject: string; issuer?: string }) => {
+      const { issuer: asked = config.OIDC_ISSUER, subject } = options;
+      if (asked === '')
+        throw refused('invalidBody', 'there is no issuer: set OIDC_ISSUER, or name one with --issuer');
+      const { joinIdentity } = await import('../accounts/oidc/identities.ts');
+      const account = await requireUser(sql, requireEmail(options.email));
+      const { name: issuer, all: spellings } = await askedNames(config, asked);
+      const joined = await sql.begin('isolation level read committed', async (tx) => {
+        await lockUser(tx, account.id);
+        return await joinIdentity(tx, account, { issuer, spellings, subject }, COMMAND_LINE);
+      });
+      if (!joined)
+        throw refused(
+          'wrongAccount',
+          "the identity is another account's, or the account has another one of this issuer",
+        );
+      const { userId, email } = account;
+      return {
+        json: { userId, email, issuer, subject },
+        text: formatFields({ Account: userId, Email: email, Issuer: issuer, Subject: subject }),
+      };
+    });
 }
 
 /** What an issuer's document calls it, which is what its tokens say. @throws OperatorError where it does not answer */
@@ -236,18 +212,15 @@ function addSecondFactorCommand(user: Command): void {
       'let an account sign in without a code, for a user who has lost the authenticator and the recovery codes',
     )
     .requiredOption(...EMAIL_OPTION)
-    .option(...JSON_OPTION)
-    .action((options: Json & { email: string }) =>
-      runCommand(options, async (session) => {
-        const { removeSecondFactorOf } = await import('../accounts/sign-in/second-factors.ts');
-        const { userId, email } = await removeSecondFactorOf(session.sql, requireEmail(options.email));
-        return {
-          json: { userId, email, secondFactor: false },
-          text: formatFields({ Account: userId, Email: email, 'Second factor': 'removed' }),
-          afterwards: () => mailNotice(session, 'second-factor.remove', { email }),
-        };
-      }),
-    );
+    .run(async (session, options: { email: string }) => {
+      const { removeSecondFactorOf } = await import('../accounts/sign-in/second-factors.ts');
+      const { userId, email } = await removeSecondFactorOf(session.sql, requireEmail(options.email));
+      return {
+        json: { userId, email, secondFactor: false },
+        text: formatFields({ Account: userId, Email: email, 'Second factor': 'removed' }),
+        afterwards: () => mailNotice(session, 'second-factor.remove', { email }),
+      };
+    });
 }
 
 /** Adds `app grant` to the commands for apps. */
@@ -259,19 +232,16 @@ export function addGrantCommand(app: Command): void {
     .requiredOption(...EMAIL_OPTION)
     .requiredOption('--role <role>', ROLES.join(' or '))
     .option(...UNVERIFIED_OPTION)
-    .option(...JSON_OPTION)
-    .action((options: Json & { app: string; email: string; role: string; allowUnverified?: true }) =>
-      runCommand(options, async ({ sql }) => {
-        const role = requireRole(options.role);
-        const email = requireEmail(options.email);
-        const { allowUnverified = false } = options;
-        await grantRole(sql, { appId: options.app, email, role, allowUnverified });
-        return {
-          json: { appId: options.app, email: email.text, role },
-          text: formatFields({ App: options.app, Email: email.text, Role: role }),
-        };
-      }),
-    );
+    .run(async ({ sql }, options: { app: string; email: string; role: string; allowUnverified?: true }) => {
+      const role = requireRole(options.role);
+      const email = requireEmail(options.email);
+      const { allowUnverified = false } = options;
+      await grantRole(sql, { appId: options.app, email, role, allowUnverified });
+      return {
+        json: { appId: options.app, email: email.text, role },
+        text: formatFields({ App: options.app, Email: email.text, Role: role }),
+      };
+    });
 }
 
 export function requireRole(text: string): Role {

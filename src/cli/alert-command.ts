@@ -1,5 +1,4 @@
 /** The commands for alerts. */
-import type { Command } from 'commander';
 import { internalAppId } from '../apps/event-types.ts';
 import { endsBefore } from '../base/ranges.ts';
 import type { AlertRule } from '../delivery/alerts/alert-rules.ts';
@@ -7,16 +6,15 @@ import { OperatorError, WrongInput } from '../errors.ts';
 import { parseBound } from '../read/iso-date.ts';
 import { isTimezone } from '../storage/storage.ts';
 import { collect } from './consumer-command.ts';
-import { APP_OPTION, JSON_OPTION } from './options.ts';
+import { APP_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
-import { type Answer, runCommand, type Session } from './session.ts';
+import type { Answer, Command, Session } from './session.ts';
 
 /** What alerts need is loaded with the first of their commands. */
 const loadAlerts = (): Promise<typeof import('../delivery/alerts/alert-rules.ts')> =>
   import('../delivery/alerts/alert-rules.ts');
 
 interface AlertOptions {
-  readonly json?: true;
   readonly app: string;
   readonly name: string;
   readonly rule: string;
@@ -28,7 +26,6 @@ interface AlertOptions {
 }
 
 interface OneOptions {
-  readonly json?: true;
   readonly app?: string;
   readonly name?: string;
   readonly alert?: string;
@@ -58,36 +55,26 @@ export function addAlertCommands(program: Command): void {
     .option('--email <address>', 'address that is mailed; repeat for more', collect)
     .option('--alertmanager <url>', 'Alertmanager that is told, such as http://alertmanager:9093')
     .option(...TIMEZONE_OPTION, 'UTC')
-    .option(...JSON_OPTION)
-    .action((options: AlertOptions) => runCommand(options, (session) => add(session, options)));
+    .run(add);
   alert
     .command('list')
     .description('list the alerts of an app, with what they have said')
     .requiredOption(...APP_OPTION)
-    .option(...JSON_OPTION)
-    .action((options: AlertOptions) => runCommand(options, (session) => list(session, options)));
+    .run(list);
   one(alert, 'test', 'show what a rule would have said')
     .option('--rule <json>', 'a rule that is not added yet; needs --app')
     .option(...TIMEZONE_OPTION)
     .option('--from <time>', 'begin of the time that is judged; by default 30 days before its end')
     .option('--to <time>', 'end of the time that is judged; by default now')
-    .action((id: string | undefined, options: OneOptions) =>
-      runCommand(options, (session) => test(session, id, options)),
-    );
-  one(alert, 'pause', 'stop judging an alert').action((id: string | undefined, options: OneOptions) =>
-    runCommand(options, (session) => setPaused(session, { id, options, isPaused: true })),
-  );
-  one(alert, 'resume', 'judge an alert again, from now on').action(
-    (id: string | undefined, options: OneOptions) =>
-      runCommand(options, (session) => setPaused(session, { id, options, isPaused: false })),
-  );
-  one(alert, 'remove', 'remove an alert with what it has said').action(
-    (id: string | undefined, options: OneOptions) =>
-      runCommand(options, async (session) => {
-        const found = await find(session, id, options);
-        await (await loadAlerts()).removeAlert(session.sql, found);
-        return result(found, { removed: true });
-      }),
+    .run(test);
+  one(alert, 'pause', 'stop judging an alert').run(pausing(true));
+  one(alert, 'resume', 'judge an alert again, from now on').run(pausing(false));
+  one(alert, 'remove', 'remove an alert with what it has said').run(
+    async (session, id: string | undefined, options: OneOptions) => {
+      const found = await find(session, id, options);
+      await (await loadAlerts()).removeAlert(session.sql, found);
+      return result(found, { removed: true });
+    },
   );
 }
 
@@ -99,8 +86,7 @@ function one(alert: Command, name: string, description: string): Command {
     .argument('[id]', 'the alert, alr_…')
     .option('--alert <id>', 'the same as an option')
     .option('--app <id>', 'the app that it belongs to')
-    .option('--name <name>', 'name of the alert in that app, in place of its id')
-    .option(...JSON_OPTION);
+    .option('--name <name>', 'name of the alert in that app, in place of its id');
 }
 
 async function add(session: Session, options: AlertOptions): Promise<Answer> {
@@ -176,13 +162,12 @@ async function find({ sql }: Session, id: string | undefined, options: OneOption
   return await (await loadAlerts()).findAlert(sql, given, appId);
 }
 
-async function setPaused(
-  session: Session,
-  { id, options, isPaused }: { id: string | undefined; options: OneOptions; isPaused: boolean },
-): Promise<Answer> {
-  const found = await find(session, id, options);
-  await (await loadAlerts()).setAlertPaused(session.sql, found, isPaused);
-  return result(found, { state: isPaused ? 'paused' : 'active' });
+function pausing(isPaused: boolean) {
+  return async (session: Session, id: string | undefined, options: OneOptions): Promise<Answer> => {
+    const found = await find(session, id, options);
+    await (await loadAlerts()).setAlertPaused(session.sql, found, isPaused);
+    return result(found, { state: isPaused ? 'paused' : 'active' });
+  };
 }
 
 async function test(session: Session, id: string | undefined, options: OneOptions): Promise<Answer> {

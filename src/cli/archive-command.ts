@@ -1,5 +1,5 @@
 /** `tidemark archive`: days of events as Parquet files. */
-import { type Command, InvalidArgumentError } from 'commander';
+import { InvalidArgumentError } from 'commander';
 import type { ArchivingOptions, DayOutcome } from '../archive/archiving.ts';
 import type { ArchivedDay, DayFilter } from '../archive/days.ts';
 import { DAY_MS, HOUR_MS } from '../base/time-units.ts';
@@ -8,10 +8,10 @@ import type { Sql } from '../storage/database/connect.ts';
 import { installationId, readInstallation } from '../storage/database/installation-id.ts';
 import { judgedNow } from '../storage/storage.ts';
 import { ReplayWriter } from '../storage/write/replay-writer.ts';
-import { APP_OPTION, JSON_LIST, JSON_OPTION } from './options.ts';
+import { APP_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
+import type { Answer, Command, Session } from './session.ts';
 import { onStopSignal } from './stop-request.ts';
-import { type Installation, withInstallation } from './transfer/installation.ts';
 import { grouped } from './transfer/progress.ts';
 
 const HELP = `
@@ -36,7 +36,6 @@ const NOWHERE = 'lost';
 const EVENTS_AT_ONCE = 1_000;
 
 interface Options {
-  readonly json?: true;
   readonly app?: string;
   readonly from?: string;
   readonly to?: string;
@@ -58,45 +57,40 @@ export function addArchiveCommands(program: Command): void {
     .option(...FROM_OPTION)
     .option(...TO_OPTION)
     .option('--again', 'also days whose files are lost: those whose rows are not in the database are named')
-    .option(...JSON_OPTION)
-    .action((options: Options) => withArchive(options, (opened) => run(opened, options)));
+    .run((session, options: Options) => withArchive(session, options, run));
   archive
     .command('list')
     .description('list the archived days')
     .option(...APP_OPTION)
     .option(...FROM_OPTION)
     .option(...TO_OPTION)
-    .option(...JSON_LIST)
-    .action((options: Options) =>
-      withInstallation(async ({ sql }) => {
-        await checkApp(sql, options);
-        const { listArchivedDays, LOST } = await import('../archive/days.ts');
-        const { readDaysAway } = await import('../storage/storage.ts');
-        const archived = (await listArchivedDays(sql, filterOf(options))).filter(isWhole);
-        const away = new Set<string>();
-        for (const appId of new Set(archived.map((one) => one.appId)))
-          for (const { day } of await readDaysAway(sql, appId)) away.add(`${appId} ${day}`);
-        const placeOf = ({ appId, day, counted }: ArchivedDay): string => {
-          if (!away.has(`${appId} ${day}`)) return IN_DATABASE;
-          return counted === LOST ? NOWHERE : IN_ARCHIVE;
-        };
-        const days = archived.map((one) => ({ ...shown(one), rows: placeOf(one) }));
-        const head = ['App', 'Day', 'Events', 'Bytes', 'Files', 'Rows', 'Archived', 'Verified'];
-        const rows = days.map((one) => [
-          ...[one.appId, one.day, grouped(one.events), grouped(one.bytes), String(one.files.length)],
-          ...[one.rows, one.archivedAt, one.verifiedAt],
-        ]);
-        print(options, { days }, formatTable(head, rows, 'No day is archived.'));
-      }),
-    );
+    .list(async ({ sql }, options: Options) => {
+      await checkApp(sql, options);
+      const { listArchivedDays, LOST } = await import('../archive/days.ts');
+      const { readDaysAway } = await import('../storage/storage.ts');
+      const archived = (await listArchivedDays(sql, filterOf(options))).filter(isWhole);
+      const away = new Set<string>();
+      for (const appId of new Set(archived.map((one) => one.appId)))
+        for (const { day } of await readDaysAway(sql, appId)) away.add(`${appId} ${day}`);
+      const placeOf = ({ appId, day, counted }: ArchivedDay): string => {
+        if (!away.has(`${appId} ${day}`)) return IN_DATABASE;
+        return counted === LOST ? NOWHERE : IN_ARCHIVE;
+      };
+      const days = archived.map((one) => ({ ...shown(one), rows: placeOf(one) }));
+      const head = ['App', 'Day', 'Events', 'Bytes', 'Files', 'Rows', 'Archived', 'Verified'];
+      const rows = days.map((one) => [
+        ...[one.appId, one.day, grouped(one.events), grouped(one.bytes), String(one.files.length)],
+        ...[one.rows, one.archivedAt, one.verifiedAt],
+      ]);
+      return { json: { days }, text: formatTable(head, rows, 'No day is archived.') };
+    });
   archive
     .command('verify')
     .description('read archived days, and compare them with what was written')
     .option(...APP_OPTION)
     .option(...FROM_OPTION)
     .option(...TO_OPTION)
-    .option(...JSON_OPTION)
-    .action((options: Options) => withArchive(options, (opened) => verify(opened, options)));
+    .run((session, options: Options) => withArchive(session, options, verify));
   archive
     .command('restore')
     .description('store the events of archived days that are not there any more')
@@ -104,28 +98,29 @@ export function addArchiveCommands(program: Command): void {
     .option(...APP_OPTION)
     .option(...FROM_OPTION)
     .option(...TO_OPTION)
-    .option(...JSON_OPTION)
     .addHelpText('after', RESTORE_HELP)
-    .action((day: string | undefined, options: Options) =>
-      withArchive(options, (opened) => restore(opened, restoredDays(day, options), options)),
+    .run((session, day: string | undefined, options: Options) =>
+      withArchive(session, options, (opened) => restore(opened, restoredDays(day, options), options)),
     );
 }
 
-type Opened = Installation & ArchivingOptions;
+type Opened = Session & ArchivingOptions;
 
 /** Opens the database and the archive, and checks the app. The libraries of the archive are loaded here: they are large. */
-async function withArchive(options: Options, work: (opened: Opened) => Promise<void>): Promise<void> {
-  await withInstallation(async (installation) => {
-    const { config, sql } = installation;
-    if (config.ARCHIVE_URL === '')
-      throw new OperatorError(
-        'ARCHIVE_URL is not set: there is no archive. Set it to file:///folder or s3://bucket/prefix.',
-      );
-    const { openArchiveStore } = await import('../archive/store.ts');
-    const store = openArchiveStore(config);
-    await checkApp(sql, options);
-    await work({ ...installation, store, installationId: await installationId(sql) });
-  });
+async function withArchive(
+  session: Session,
+  options: Options,
+  work: (opened: Opened, options: Options) => Promise<Answer>,
+): Promise<Answer> {
+  const { config, sql } = session;
+  if (config.ARCHIVE_URL === '')
+    throw new OperatorError(
+      'ARCHIVE_URL is not set: there is no archive. Set it to file:///folder or s3://bucket/prefix.',
+    );
+  const { openArchiveStore } = await import('../archive/store.ts');
+  const store = openArchiveStore(config);
+  await checkApp(sql, options);
+  return await work({ ...session, store, installationId: await installationId(sql) }, options);
 }
 
 /** @throws Refused appNotFound */
@@ -134,7 +129,7 @@ async function checkApp(sql: Sql, { app }: Options): Promise<void> {
     throw appNotFound(app);
 }
 
-async function run(opened: Opened, options: Options): Promise<void> {
+async function run(opened: Opened, options: Options): Promise<Answer> {
   const { archiveDueDays } = await import('../archive/archiving.ts');
   const { probeArchive } = await import('../archive/store.ts');
   await probeArchive(opened.store);
@@ -153,25 +148,25 @@ async function run(opened: Opened, options: Options): Promise<void> {
     ...{ onDay: (day) => days.push(day), isStopped: () => isStopped },
   });
   if (!wasFree) throw new OperatorError('another process archives now: try again when it has ended');
-  report(options, days, 'No day is due.');
+  return report(days, 'No day is due.');
 }
 
-async function verify(opened: Opened, options: Options): Promise<void> {
+async function verify(opened: Opened, options: Options): Promise<Answer> {
   const { verifyArchive } = await import('../archive/archiving.ts');
   const days: DayOutcome[] = [];
   await verifyArchive({ ...opened, filter: filterOf(options), onDay: (day) => days.push(day) });
-  report(options, days, 'No day is archived.');
+  return report(days, 'No day is archived.');
 }
 
-/** Prints what became of each day; a problem is the exit code. */
-function report(options: Options, days: readonly DayOutcome[], empty: string): void {
+/** What became of each day; a problem is the exit code. */
+function report(days: readonly DayOutcome[], empty: string): Answer {
   const problems = days.filter(({ problem }) => problem !== null);
   const head = ['App', 'Day', 'Events', 'Bytes', 'Rows', 'Problem'];
   const rows = days.map(({ appId, day, events, bytes, isAway, problem }) => [
     ...[appId, day, grouped(events), grouped(bytes), isAway ? IN_ARCHIVE : IN_DATABASE, problem ?? 'none'],
   ]);
-  print(options, { days, problems: problems.length }, formatTable(head, rows, empty));
   if (problems.length > 0) process.exitCode = PROBLEM_EXIT_CODE;
+  return { json: { days, problems: problems.length }, text: formatTable(head, rows, empty) };
 }
 
 /** The days that a restore is asked for. @throws WrongInput where they are named in no way, or in two */
@@ -189,7 +184,7 @@ async function restore(
   opened: Opened,
   { from, to }: { readonly from: string; readonly to: string },
   options: Options,
-): Promise<void> {
+): Promise<Answer> {
   const { sql, storage, database } = opened;
   const { countOf } = await import('../archive/archiving.ts');
   const { listArchivedDays } = await import('../archive/days.ts');
@@ -232,8 +227,8 @@ async function restore(
   };
   const refused = counts.refused > 0 ? { 'Events refused': grouped(counts.refused) } : {};
   const asked = from === to ? { day: from } : { from, to };
-  print(options, { ...asked, ...counts }, formatFields({ ...fields, ...refused }));
   if (counts.refused > 0) process.exitCode = PROBLEM_EXIT_CODE;
+  return { json: { ...asked, ...counts }, text: formatFields({ ...fields, ...refused }) };
 }
 
 /** Stores the events of a day that can be read and are not there. @throws OperatorError where the database takes none, ArchiveError */
@@ -318,10 +313,6 @@ function shown({
 
 function filterOf({ app, from, to }: Options): DayFilter {
   return { app, from, to };
-}
-
-function print(options: Options, json: object, text: string): void {
-  process.stdout.write(`${options.json === true ? JSON.stringify(json) : text}\n`);
 }
 
 /** A day of UTC. */

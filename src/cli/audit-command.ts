@@ -1,13 +1,14 @@
 /** `tidemark audit export`: the audit log in a file of lines. */
 import { pipeline } from 'node:stream/promises';
-import { type Command, InvalidArgumentError } from 'commander';
+import { InvalidArgumentError } from 'commander';
 import { auditHorizon, auditLines } from '../accounts/log/audit-export.ts';
 import { endsBefore } from '../base/ranges.ts';
 import { appNotFound, OperatorError, WrongInput } from '../errors.ts';
 import { parseBound } from '../read/iso-date.ts';
 import type { Sql } from '../storage/database/connect.ts';
-import { formatFields } from './output.ts';
-import { type Installation, withInstallation } from './transfer/installation.ts';
+import { besideOutput, formatFields } from './output.ts';
+import type { Command } from './session.ts';
+import type { Installation } from './transfer/installation.ts';
 import { outputOf } from './transfer/output-file.ts';
 import { grouped } from './transfer/progress.ts';
 
@@ -22,7 +23,6 @@ interface AuditExportOptions {
   readonly from?: number;
   readonly to?: number;
   readonly after?: number;
-  readonly json?: true;
 }
 
 interface AuditExportResult {
@@ -44,14 +44,11 @@ export function addAuditCommands(program: Command): void {
     .option('--from <time>', 'from this instant on, ISO 8601; without an offset it is UTC', instant)
     .option('--to <time>', 'up to this instant, exclusive', instant)
     .option('--after <entryId>', 'continue after this entry', entryId)
-    .option('--json', 'print one JSON object')
     .addHelpText('after', HELP)
-    .action(async (file: string, options: AuditExportOptions) => {
-      const result = await withInstallation((installation) => runExport(installation, file, options));
+    .run(async (session, file: string, options: AuditExportOptions) => {
+      const result = await runExport(session, file, options);
       const fields = { Entries: grouped(result.entries), 'Last entry': String(result.lastEntryId ?? '-') };
-      const answer = options.json === true ? JSON.stringify(result) : formatFields(fields);
-      // Standard output may be the export itself.
-      (file === '-' ? process.stderr : process.stdout).write(`${answer}\n`);
+      return { json: result, text: formatFields(fields), output: besideOutput(file) };
     });
 }
 

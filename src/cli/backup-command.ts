@@ -3,14 +3,14 @@ import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { pipeline } from 'node:stream/promises';
 import { createGunzip, createGzip } from 'node:zlib';
-import type { Command } from 'commander';
 import { secretFile } from '../apps/secret.ts';
 import { OperatorError } from '../errors.ts';
 import { openCopyClient } from '../storage/database/copy-client.ts';
 import { countDaysAway } from '../storage/storage.ts';
-import { formatFields } from './output.ts';
+import { besideOutput, formatFields } from './output.ts';
+import type { Command } from './session.ts';
 import { BackupReader } from './transfer/backup-format.ts';
-import { type Installation, withInstallation } from './transfer/installation.ts';
+import type { Installation } from './transfer/installation.ts';
 import { outputOf } from './transfer/output-file.ts';
 import { grouped, megabytes, Progress } from './transfer/progress.ts';
 import { type BackupCounts, writeBackup } from './transfer/write-backup.ts';
@@ -46,10 +46,9 @@ export function addBackupCommand(program: Command): void {
       'the file, which is replaced when the backup is complete, or a pipe or device; - writes standard output',
     )
     .option('--force', 'also replace a file that has more events, or is no backup')
-    .option('--json', 'print one JSON object')
     .addHelpText('after', HELP)
-    .action(async (file: string, options: { force?: true; json?: true }) => {
-      const result = await withInstallation((installation) => runBackup(installation, file, options));
+    .run(async (session, file: string, options: { force?: true }) => {
+      const result = await runBackup(session, file, options);
       const { events, bytes, seconds, keepToo, daysInArchive = 0 } = result;
       const fields = {
         Events: grouped(events),
@@ -60,9 +59,7 @@ export function addBackupCommand(program: Command): void {
           'In the archive': `${grouped(daysInArchive)} days, whose events are not in the backup: keep the archive`,
         }),
       };
-      const answer = options.json === true ? JSON.stringify(result) : formatFields(fields);
-      // Standard output may be the backup itself.
-      (file === '-' ? process.stderr : process.stdout).write(`${answer}\n`);
+      return { json: result, text: formatFields(fields), output: besideOutput(file) };
     });
 }
 

@@ -1,6 +1,5 @@
 /** All commands, their options and their help. */
 import addCompletion from '@bomb.sh/tab/commander';
-import { Command } from 'commander';
 import { WRONG_INPUT } from '../errors.ts';
 import { readRelease } from '../process/version.ts';
 import { addUserCommands } from './account-commands.ts';
@@ -30,6 +29,7 @@ import { addRedactCommands } from './redact-command.ts';
 import { addRestoreCommand } from './restore-command.ts';
 import { addRetentionCommands } from './retention-command.ts';
 import { addServeCommand } from './serve-command.ts';
+import { Command } from './session.ts';
 import { addTokenCommands } from './token-commands.ts';
 import { withInstallation } from './transfer/installation.ts';
 import { addWebhookCommands } from './webhook-command.ts';
@@ -61,13 +61,12 @@ export function commandLine(): Command {
   program
     .command('migrate')
     .description('bring the database to the schema of this release')
-    .option('--json', 'print one JSON object')
-    .action(async ({ json }: { json?: true }) => {
+    .answer(async () => {
       const { applied } = await withInstallation(({ storage, sql }) => storage.migrate(sql), {
         anySchema: true,
       });
       const text = applied.length === 0 ? 'The schema is up to date.' : `Applied ${applied.join(', ')}.`;
-      process.stdout.write(`${json === true ? JSON.stringify({ applied }) : text}\n`);
+      return { json: { applied }, text };
     });
   addAppCommands(program);
   addTypeCommands(program);

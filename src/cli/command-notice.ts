@@ -1,14 +1,12 @@
 /** What the command line mails: to owners what a command has changed, and a test. */
-import type { Command } from 'commander';
 import { COMMAND_LINE } from '../accounts/log/audit.ts';
 import type { AuthFields } from '../accounts/log/auth-log.ts';
 import type { NoticeEvent } from '../accounts/mail/notices.ts';
 import { requireEmail } from '../accounts/people/email.ts';
 import { readConfig } from '../config.ts';
 import { OperatorError } from '../errors.ts';
-import { JSON_OPTION } from './options.ts';
 import { commandLog, formatFields } from './output.ts';
-import type { Session } from './session.ts';
+import type { Command, Session } from './session.ts';
 
 /** Mails an event as the service does, and waits until the mail server has taken it or has failed. Never throws. */
 export async function mailNotice(
@@ -49,8 +47,7 @@ export function addMailCommands(program: Command): void {
     .command('test')
     .description('send a test mail, and show what the mail server answers')
     .argument('<address>', 'who gets it')
-    .option(...JSON_OPTION)
-    .action(async (address: string, { json }: { readonly json?: true }) => {
+    .answer(async (address: string) => {
       const { text: to } = requireEmail(address);
       const { SMTP_URL: url, MAIL_FROM: from, PUBLIC_URL: publicUrl } = readConfig(process.env);
       if (url === '')
@@ -67,6 +64,6 @@ export function addMailCommands(program: Command): void {
         );
       const fields = { Mail: `${to}, taken by ${protocol}//${server}`, From: from };
       const answer = { address: to, server, from, accepted: true };
-      process.stdout.write(`${json === true ? JSON.stringify(answer) : formatFields(fields)}\n`);
+      return { json: answer, text: formatFields(fields) };
     });
 }

@@ -1,5 +1,4 @@
 /** The commands for apps and event types. */
-import type { Command } from 'commander';
 import { requireEmail } from '../accounts/people/email.ts';
 import { hasUsers, requireVerifiedUser } from '../accounts/people/users.ts';
 import { createApp, listApps, type OwnedApp, suspendApp } from '../apps/apps.ts';
@@ -14,14 +13,10 @@ import { addGrantCommand, UNVERIFIED_OPTION } from './account-commands.ts';
 import { mailNotice } from './command-notice.ts';
 import { parseHours } from './duration.ts';
 import { addLimitCommand } from './limit-command.ts';
-import { APP_OPTION, JSON_LIST, JSON_OPTION } from './options.ts';
+import { APP_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
 import { addSchemaCommands } from './schema-commands.ts';
-import { runCommand } from './session.ts';
-
-interface Json {
-  readonly json?: true;
-}
+import type { Command } from './session.ts';
 
 export function addAppCommands(program: Command): void {
   const app = program.command('app').description('apps and their logging tokens');
@@ -34,36 +29,30 @@ export function addAppCommands(program: Command): void {
       'the account that owns it; what has no owner belongs to the first account, and until then the dashboard does not show it',
     )
     .option(...UNVERIFIED_OPTION)
-    .option(...JSON_OPTION)
-    .action((options: Json & { name: string; owner?: string; allowUnverified?: true }) =>
-      runCommand(options, async ({ sql, secret }) => {
-        const { owner: email, allowUnverified = false } = options;
-        const owner =
-          email === undefined ? null : await requireVerifiedUser(sql, requireEmail(email), allowUnverified);
-        const made = await createApp(sql, await secret(), { name: options.name, ownerId: owner?.id ?? null });
-        const { appId, name, loggingToken } = made;
-        const fields = { App: appId, Name: name, 'Logging token': loggingToken };
-        const owned = owner?.email ?? (await whoWillOwn(sql, appId));
-        return { json: made, text: formatFields({ ...fields, Owner: owned }) };
-      }),
-    );
+    .run(async ({ sql, secret }, options: { name: string; owner?: string; allowUnverified?: true }) => {
+      const { owner: email, allowUnverified = false } = options;
+      const owner =
+        email === undefined ? null : await requireVerifiedUser(sql, requireEmail(email), allowUnverified);
+      const made = await createApp(sql, await secret(), { name: options.name, ownerId: owner?.id ?? null });
+      const { appId, name, loggingToken } = made;
+      const fields = { App: appId, Name: name, 'Logging token': loggingToken };
+      const owned = owner?.email ?? (await whoWillOwn(sql, appId));
+      return { json: made, text: formatFields({ ...fields, Owner: owned }) };
+    });
   app
     .command('list')
     .description('list all apps')
     .option('--all', 'with the events, bytes, limits and refusals of each')
-    .option(...JSON_LIST)
-    .action((options: Json & { all?: true }) =>
-      runCommand(options, async ({ sql, storage, config }) => {
-        if (options.all === true) {
-          const apps = await listAppOverviews(sql, storage.reader(sql), config, Date.now());
-          return { json: { apps }, text: overviewTable(apps) };
-        }
-        const apps = await listApps(sql);
-        const rows = apps.map((app) => [...namedColumns(app), app.createdAt]);
-        const head = ['App', 'Name', 'Owners', 'Created'];
-        return { json: { apps }, text: formatTable(head, rows, 'There are no apps.') };
-      }),
-    );
+    .list(async ({ sql, storage, config }, options: { all?: true }) => {
+      if (options.all === true) {
+        const apps = await listAppOverviews(sql, storage.reader(sql), config, Date.now());
+        return { json: { apps }, text: overviewTable(apps) };
+      }
+      const apps = await listApps(sql);
+      const rows = apps.map((app) => [...namedColumns(app), app.createdAt]);
+      const head = ['App', 'Name', 'Owners', 'Created'];
+      return { json: { apps }, text: formatTable(head, rows, 'There are no apps.') };
+    });
   addRotateCommand(app);
   addRestoreCommand(app);
   addLimitCommand(app);
@@ -78,24 +67,21 @@ function addRotateCommand(app: Command): void {
     .description('create a new logging token; the earlier ones end after a grace period')
     .requiredOption(...APP_OPTION)
     .option('--grace <hours>', 'how long the earlier tokens stay valid; 0 ends them at once', parseHours, 24)
-    .option(...JSON_OPTION)
-    .action((options: Json & { app: string; grace: number }) =>
-      runCommand(options, async (session) => {
-        const rotation = { appId: options.app, graceHours: options.grace };
-        const rotated = await rotateLoggingToken(session.sql, await session.secret(), rotation);
-        const text = formatFields({
-          App: rotated.appId,
-          'Logging token': rotated.loggingToken,
-          'Earlier tokens end': rotated.previousValidUntil,
-        });
-        const { appId } = rotated;
-        return {
-          json: rotated,
-          text,
-          afterwards: () => mailNotice(session, 'logging-token.rotate', { appId }),
-        };
-      }),
-    );
+    .run(async (session, options: { app: string; grace: number }) => {
+      const rotation = { appId: options.app, graceHours: options.grace };
+      const rotated = await rotateLoggingToken(session.sql, await session.secret(), rotation);
+      const text = formatFields({
+        App: rotated.appId,
+        'Logging token': rotated.loggingToken,
+        'Earlier tokens end': rotated.previousValidUntil,
+      });
+      const { appId } = rotated;
+      return {
+        json: rotated,
+        text,
+        afterwards: () => mailNotice(session, 'logging-token.rotate', { appId }),
+      };
+    });
 }
 
 function addRestoreCommand(app: Command): void {
@@ -103,19 +89,16 @@ function addRestoreCommand(app: Command): void {
     .command('restore')
     .description('restore an app that was deleted in the last seven days; without an id, list those')
     .argument('[id]', 'the app, app_…')
-    .option(...JSON_OPTION)
-    .action((appId: string | undefined, options: Json) =>
-      runCommand(options, async (session) => {
-        if (appId === undefined) {
-          const apps = await listRemovedApps(session.sql, null);
-          const rows = apps.map((one) => [one.appId, one.name, one.removedAt, one.erasedAt]);
-          const head = ['App', 'Name', 'Deleted', 'Gone for good'];
-          return { json: { apps }, text: formatTable(head, rows, 'There are no deleted apps.') };
-        }
-        const restored = await restoreApp(session.sql, { appId });
-        return { json: restored, text: formatFields({ App: restored.appId, Name: restored.name }) };
-      }),
-    );
+    .run(async (session, appId: string | undefined) => {
+      if (appId === undefined) {
+        const apps = await listRemovedApps(session.sql, null);
+        const rows = apps.map((one) => [one.appId, one.name, one.removedAt, one.erasedAt]);
+        const head = ['App', 'Name', 'Deleted', 'Gone for good'];
+        return { json: { apps }, text: formatTable(head, rows, 'There are no deleted apps.') };
+      }
+      const restored = await restoreApp(session.sql, { appId });
+      return { json: restored, text: formatFields({ App: restored.appId, Name: restored.name }) };
+    });
 }
 
 function addSearchCommand(app: Command): void {
@@ -125,10 +108,11 @@ function addSearchCommand(app: Command): void {
     .requiredOption(...APP_OPTION)
     .option('--on', 'list the words of payloads in the background')
     .option('--off', 'remove the lists: searches read payloads')
-    .option(...JSON_OPTION)
-    .action((options: Json & { app: string; on?: true; off?: true }) =>
-      runCommand(options, async ({ sql }) => {
-        const { app: appId, on = false, off = false } = options;
+    .run(
+      async (
+        { sql },
+        { app: appId, on = false, off = false }: { app: string; on?: boolean; off?: boolean },
+      ) => {
         if (on && off) throw new WrongInput('--on and --off cannot be given together');
         const known =
           on || off ? await setWordSearch(sql, { appId, isOn: on }) : await readWordSearch(sql, appId);
@@ -143,7 +127,7 @@ function addSearchCommand(app: Command): void {
             'All but today listed': isComplete ? 'yes' : 'no',
           }),
         };
-      }),
+      },
     );
 }
 
@@ -157,17 +141,14 @@ function addSuspendCommand(app: Command, isSuspended: boolean): void {
         : 'let an app be written to and read again that was suspended',
     )
     .requiredOption(...APP_OPTION)
-    .option(...JSON_OPTION)
-    .action((options: Json & { app: string }) =>
-      runCommand(options, async ({ sql }) => {
-        const changed = await suspendApp(sql, { appId: options.app, isSuspended });
-        const { appId, name, suspendedAt } = changed;
-        return {
-          json: changed,
-          text: formatFields({ App: appId, Name: name, 'Suspended since': suspendedAt }),
-        };
-      }),
-    );
+    .run(async ({ sql }, options: { app: string }) => {
+      const changed = await suspendApp(sql, { appId: options.app, isSuspended });
+      const { appId, name, suspendedAt } = changed;
+      return {
+        json: changed,
+        text: formatFields({ App: appId, Name: name, 'Suspended since': suspendedAt }),
+      };
+    });
 }
 
 function namedColumns({ appId, name, owners }: OwnedApp): [string, string, string[] | null] {
@@ -205,26 +186,20 @@ export function addTypeCommands(program: Command): void {
     .description('create an event type')
     .requiredOption(...APP_OPTION)
     .requiredOption('--name <name>', '1 to 200 characters, unique in the app')
-    .option(...JSON_OPTION)
-    .action((options: Json & { app: string; name: string }) =>
-      runCommand(options, async ({ sql, config }) => {
-        const maxTypes = config.MAX_EVENT_TYPES_PER_APP;
-        const made = await createEventType(sql, { appId: options.app, name: options.name, maxTypes });
-        return { json: made, text: formatFields({ 'Event type': made.typeId, Name: made.name }) };
-      }),
-    );
+    .run(async ({ sql, config }, options: { app: string; name: string }) => {
+      const maxTypes = config.MAX_EVENT_TYPES_PER_APP;
+      const made = await createEventType(sql, { appId: options.app, name: options.name, maxTypes });
+      return { json: made, text: formatFields({ 'Event type': made.typeId, Name: made.name }) };
+    });
   type
     .command('list')
     .description('list the event types of an app')
     .requiredOption(...APP_OPTION)
-    .option(...JSON_LIST)
-    .action((options: Json & { app: string }) =>
-      runCommand(options, async ({ sql }) => {
-        const types = await listEventTypes(sql, options.app);
-        const rows = types.map(({ typeId, name, createdAt }) => [typeId, name, createdAt]);
-        const head = ['Event type', 'Name', 'Created'];
-        return { json: { types }, text: formatTable(head, rows, 'The app has no event types.') };
-      }),
-    );
+    .list(async ({ sql }, options: { app: string }) => {
+      const types = await listEventTypes(sql, options.app);
+      const rows = types.map(({ typeId, name, createdAt }) => [typeId, name, createdAt]);
+      const head = ['Event type', 'Name', 'Created'];
+      return { json: { types }, text: formatTable(head, rows, 'The app has no event types.') };
+    });
   addSchemaCommands(type);
 }

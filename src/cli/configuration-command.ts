@@ -1,15 +1,13 @@
 /** `tidemark apply` and `tidemark show`: the configuration of the installation as a file. */
 import { readFile } from 'node:fs/promises';
 import { text as textOf } from 'node:stream/consumers';
-import type { Command } from 'commander';
 import { COMMAND_LINE } from '../accounts/log/audit.ts';
 import type { Applied, ConfigurationOptions } from '../configuration/apply.ts';
 import type { ParsedConfig } from '../configuration/parse.ts';
 import { appNotFound, OperatorError, WrongInput } from '../errors.ts';
 import { ConsumerStore } from '../storage/storage.ts';
-import { JSON_OPTION } from './options.ts';
 import { unreadable } from './output.ts';
-import { runCommand, type Session } from './session.ts';
+import type { Command, Session } from './session.ts';
 
 interface ApplyOptions {
   readonly json?: true;
@@ -40,18 +38,14 @@ export function addConfigurationCommands(program: Command): void {
     .option('--dry-run', 'print the plan and change nothing; exit code 2 if something would change')
     .option('--prune', 'also remove what the file does not have')
     .option('--delete-events', 'let --prune remove apps that have events, with these')
-    .option(...JSON_OPTION)
     .addHelpText('after', HELP)
-    .action((file: string, options: ApplyOptions) =>
-      runCommand(options, async (session) => apply(session, file, options)),
-    );
+    .run(apply);
   program
     .command('show')
     .description('print the configuration as a file that tidemark apply takes, without secrets')
     .option('--all', 'the whole installation')
     .option('--app <id>', 'one app, app_…')
-    .option('--json', 'print JSON in place of YAML')
-    .action((options: ShowOptions) => runCommand(options, async (session) => show(session, options)));
+    .run(show, ['--json', 'print JSON in place of YAML']);
 }
 
 async function apply(

@@ -1,5 +1,4 @@
 /** The commands for consumers. */
-import type { Command } from 'commander';
 import { internalAppId } from '../apps/event-types.ts';
 import {
   addConsumer,
@@ -11,12 +10,11 @@ import {
 import { OperatorError, WrongInput } from '../errors.ts';
 import { parseBound } from '../read/iso-date.ts';
 import { ConsumerStore, type StartingPoint } from '../storage/storage.ts';
-import { APP_OPTION, JSON_OPTION } from './options.ts';
+import { APP_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
-import { runCommand, type Session } from './session.ts';
+import type { Command, Session } from './session.ts';
 
 interface ConsumerOptions {
-  readonly json?: true;
   readonly app: string;
   readonly name: string;
   readonly type?: readonly string[];
@@ -48,49 +46,43 @@ export function addConsumerCommands(program: Command): void {
     .option(...TYPES_OPTION, collect)
     .option(...FILTER_OPTION, collect)
     .option(...FROM_OPTION, 'now')
-    .option(...JSON_OPTION)
-    .action((options: ConsumerOptions) =>
-      runCommand(options, async (session) => {
-        const { name, type: types = [], filter = [], from = 'now' } = options;
-        const { appId, store } = await placeOf(session, options);
-        const most = session.config.MAX_CONSUMERS_PER_APP;
-        await addConsumer(session.sql, store, appId, {
-          ...{ name, types, filter, most },
-          from: startingPoint('--from', from),
-        });
-        const path = `/v1/apps/${options.app}/consumers/${encodeURIComponent(name)}/events`;
-        return {
-          json: { appId: options.app, name, types, filter, from },
-          text: formatFields({ Consumer: name, 'Read with': `GET ${path}` }),
-        };
-      }),
-    );
+    .run(async (session, options: ConsumerOptions) => {
+      const { name, type: types = [], filter = [], from = 'now' } = options;
+      const { appId, store } = await placeOf(session, options);
+      const most = session.config.MAX_CONSUMERS_PER_APP;
+      await addConsumer(session.sql, store, appId, {
+        ...{ name, types, filter, most },
+        from: startingPoint('--from', from),
+      });
+      const path = `/v1/apps/${options.app}/consumers/${encodeURIComponent(name)}/events`;
+      return {
+        json: { appId: options.app, name, types, filter, from },
+        text: formatFields({ Consumer: name, 'Read with': `GET ${path}` }),
+      };
+    });
   consumer
     .command('list')
     .description('list the consumers of an app, and how far behind each is')
     .requiredOption(...APP_OPTION)
-    .option(...JSON_OPTION)
-    .action((options: ConsumerOptions) =>
-      runCommand(options, async (session) => {
-        const { appId, store } = await placeOf(session, options);
-        const reach = session.config.CONSUMER_REACH_HOURS;
-        const consumers = (await store.list(appId, 'consumer')).map((one) =>
-          shownConsumer(one, reach, Date.now()),
-        );
-        const rows = consumers.map((one) => [
-          one.name,
-          one.state,
-          `${one.lagSeconds} s`,
-          one.types,
-          one.filter,
-          one.leasedUntil,
-          String(one.deliveries),
-          one.createdAt,
-        ]);
-        const head = ['Consumer', 'State', 'Lag', 'Types', 'Filter', 'Leased until', 'Deliveries', 'Created'];
-        return { json: { consumers }, text: formatTable(head, rows, 'The app has no consumers.') };
-      }),
-    );
+    .run(async (session, options: ConsumerOptions) => {
+      const { appId, store } = await placeOf(session, options);
+      const reach = session.config.CONSUMER_REACH_HOURS;
+      const consumers = (await store.list(appId, 'consumer')).map((one) =>
+        shownConsumer(one, reach, Date.now()),
+      );
+      const rows = consumers.map((one) => [
+        one.name,
+        one.state,
+        `${one.lagSeconds} s`,
+        one.types,
+        one.filter,
+        one.leasedUntil,
+        String(one.deliveries),
+        one.createdAt,
+      ]);
+      const head = ['Consumer', 'State', 'Lag', 'Types', 'Filter', 'Leased until', 'Deliveries', 'Created'];
+      return { json: { consumers }, text: formatTable(head, rows, 'The app has no consumers.') };
+    });
   addChangingCommands(consumer);
 }
 
@@ -101,52 +93,43 @@ function addChangingCommands(consumer: Command): void {
     .requiredOption(...APP_OPTION)
     .requiredOption(...NAME_OPTION)
     .requiredOption('--to <where>', FROM_OPTION[1])
-    .option(...JSON_OPTION)
-    .action((options: ConsumerOptions) =>
-      runCommand(options, async (session) => {
-        const { name, to = '' } = options;
-        const { appId, store } = await placeOf(session, options);
-        await seekConsumer(session.sql, store, appId, { name, from: startingPoint('--to', to) });
-        return {
-          json: { appId: options.app, name, to },
-          text: formatFields({ Consumer: name, 'Goes on': to }),
-        };
-      }),
-    );
+    .run(async (session, options: ConsumerOptions) => {
+      const { name, to = '' } = options;
+      const { appId, store } = await placeOf(session, options);
+      await seekConsumer(session.sql, store, appId, { name, from: startingPoint('--to', to) });
+      return {
+        json: { appId: options.app, name, to },
+        text: formatFields({ Consumer: name, 'Goes on': to }),
+      };
+    });
   consumer
     .command('skip')
     .description('leave out the one event that comes next, for a client that fails at it')
     .requiredOption(...APP_OPTION)
     .requiredOption(...NAME_OPTION)
-    .option(...JSON_OPTION)
-    .action((options: ConsumerOptions) =>
-      runCommand(options, async (session) => {
-        const { name } = options;
-        const { appId, store } = await placeOf(session, options);
-        const eventId = await skipInConsumer(session.sql, store, appId, { name });
-        if (eventId === null) throw new OperatorError('no event waits for this consumer');
-        return {
-          json: { appId: options.app, name, eventId },
-          text: formatFields({ Consumer: name, 'Left out': eventId }),
-        };
-      }),
-    );
+    .run(async (session, options: ConsumerOptions) => {
+      const { name } = options;
+      const { appId, store } = await placeOf(session, options);
+      const eventId = await skipInConsumer(session.sql, store, appId, { name });
+      if (eventId === null) throw new OperatorError('no event waits for this consumer');
+      return {
+        json: { appId: options.app, name, eventId },
+        text: formatFields({ Consumer: name, 'Left out': eventId }),
+      };
+    });
   consumer
     .command('remove')
     .description('remove a consumer with its position')
     .requiredOption(...APP_OPTION)
     .requiredOption(...NAME_OPTION)
-    .option(...JSON_OPTION)
-    .action((options: ConsumerOptions) =>
-      runCommand(options, async (session) => {
-        const { appId, store } = await placeOf(session, options);
-        await removeConsumer(session.sql, store, appId, { name: options.name });
-        return {
-          json: { appId: options.app, name: options.name },
-          text: formatFields({ Removed: options.name }),
-        };
-      }),
-    );
+    .run(async (session, options: ConsumerOptions) => {
+      const { appId, store } = await placeOf(session, options);
+      await removeConsumer(session.sql, store, appId, { name: options.name });
+      return {
+        json: { appId: options.app, name: options.name },
+        text: formatFields({ Removed: options.name }),
+      };
+    });
 }
 
 async function placeOf(

@@ -1,10 +1,11 @@
 /** `tidemark copy`: the whole installation into another database, while the services go on. */
-import { type Command, Option } from 'commander';
+import { Option } from 'commander';
 import { databaseUrl, readConfig } from '../config.ts';
 import { WrongInput } from '../errors.ts';
 import { openDatabase } from '../storage/database/open.ts';
 import { type CopyProgress, type CopyResult, copyDatabase, reopenSource } from '../storage/storage.ts';
 import { commandLog, formatFields } from './output.ts';
+import type { Command } from './session.ts';
 import { grouped, Progress } from './transfer/progress.ts';
 
 const HELP = `
@@ -19,7 +20,6 @@ interface CopyCommandOptions {
   readonly to: string;
   readonly switch?: true;
   readonly reopen?: true;
-  readonly json?: true;
 }
 
 export function addCopyCommand(program: Command): void {
@@ -30,19 +30,17 @@ export function addCopyCommand(program: Command): void {
     .requiredOption('--to <url>', 'the database to copy to', urlOf('--to'))
     .addOption(new Option('--switch', 'make the copy the database of the services').conflicts('reopen'))
     .option('--reopen', 'after a switch that was not completed: use the original again')
-    .option('--json', 'print one JSON object')
     .addHelpText('after', HELP)
-    .action(async (options: CopyCommandOptions) => {
-      const answer = await withDatabases(options, async (from, to) => {
+    .answer((options: CopyCommandOptions) =>
+      withDatabases(options, async (from, to) => {
         if (options.reopen === true) {
           await reopenSource({ from, to });
           return { json: { reopened: true }, text: 'The original takes events again.' };
         }
         const result = await runCopy({ from, to }, options.switch === true);
         return { json: result, text: describe(result) };
-      });
-      process.stdout.write(`${options.json === true ? JSON.stringify(answer.json) : answer.text}\n`);
-    });
+      }),
+    );
 }
 
 /** Refuses what is no address of a database, without printing it: it may have a password. */

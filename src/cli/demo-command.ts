@@ -1,6 +1,5 @@
 /** `tidemark demo`: an app with the events of a web shop, so that the dashboard shows what it is for. */
 import { setTimeout as wait } from 'node:timers/promises';
-import type { Command } from 'commander';
 import { requireEmail } from '../accounts/people/email.ts';
 import { hasUsers, requireVerifiedUser } from '../accounts/people/users.ts';
 import { DAY_MS } from '../base/time-units.ts';
@@ -8,7 +7,7 @@ import { localOrigin, readConfig } from '../config.ts';
 import { OperatorError } from '../errors.ts';
 import { openDemoApp, removeDemoApp } from './demo/demo-app.ts';
 import { type DemoEvent, WebShop } from './demo/web-shop.ts';
-import { runCommand } from './session.ts';
+import type { Answer, Command, Session } from './session.ts';
 import { onStopSignal } from './stop-request.ts';
 import { grouped, Progress } from './transfer/progress.ts';
 
@@ -27,7 +26,6 @@ interface DemoOptions {
   readonly owner?: string;
   readonly live: boolean;
   readonly remove?: true;
-  readonly json?: true;
 }
 
 /** Where events go. */
@@ -45,26 +43,26 @@ export function addDemoCommand(program: Command): void {
     .option('--remove', 'delete the app with all its events')
     .option('--json', 'print one JSON object')
     .addHelpText('after', HELP)
-    .action((options: DemoOptions) => (options.remove === true ? remove(options) : fill(options)));
+    .action(function (options: DemoOptions) {
+      return options.remove === true ? this.onInstallation(remove) : fill(this, options);
+    });
 }
 
-async function remove(options: DemoOptions): Promise<void> {
-  await runCommand(options, async ({ sql }) => {
-    const appId = await removeDemoApp(sql);
-    const text =
-      appId === null ? 'There is no demo app.' : `${appId} is deleted; its events go in the background.`;
-    return { json: { removed: appId }, text };
-  });
+async function remove({ sql }: Session): Promise<Answer> {
+  const appId = await removeDemoApp(sql);
+  const text =
+    appId === null ? 'There is no demo app.' : `${appId} is deleted; its events go in the background.`;
+  return { json: { removed: appId }, text };
 }
 
-async function fill(options: DemoOptions): Promise<void> {
+async function fill(command: Command, options: DemoOptions): Promise<void> {
   const config = readConfig(process.env);
   const origin = localOrigin(config.HOST, config.PORT);
   await requireService(origin);
   let loggingToken = '';
   let shop = new WebShop(Date.now(), DAYS);
   let until = Date.now();
-  await runCommand(options, async ({ sql, secret }) => {
+  await command.onInstallation(async ({ sql, secret }) => {
     const owner =
       options.owner === undefined ? null : await requireVerifiedUser(sql, requireEmail(options.owner), false);
     const app = await openDemoApp(sql, await secret(), owner?.id ?? null);

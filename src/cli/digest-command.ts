@@ -1,5 +1,4 @@
 /** The commands for weekly digests. */
-import type { Command } from 'commander';
 import { requireEmail } from '../accounts/people/email.ts';
 import { roleOf } from '../accounts/people/members.ts';
 import { requireVerifiedUser } from '../accounts/people/users.ts';
@@ -7,12 +6,11 @@ import { internalAppId } from '../apps/event-types.ts';
 import { type DigestOf, listDigests, removeDigest, setDigest } from '../delivery/digest/digests.ts';
 import { OperatorError, refused, WrongInput } from '../errors.ts';
 import { isTimezone } from '../storage/storage.ts';
-import { APP_OPTION, JSON_LIST, JSON_OPTION } from './options.ts';
+import { APP_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
-import { runCommand, type Session } from './session.ts';
+import type { Command, Session } from './session.ts';
 
 interface DigestOptions {
-  readonly json?: true;
   readonly app: string;
   readonly board?: string;
   readonly email: string;
@@ -28,21 +26,18 @@ export function addDigestCommands(program: Command): void {
     .command('list')
     .description('list who gets the digests of an app and of its boards')
     .requiredOption(...APP_OPTION)
-    .option(...JSON_LIST)
-    .action((options: Pick<DigestOptions, 'json' | 'app'>) =>
-      runCommand(options, async ({ sql }) => {
-        const digests = await listDigests(sql, await internalAppId(sql, options.app));
-        const rows = digests.map((one) => [
-          one.email,
-          one.boardId ?? 'the app',
-          one.boardName,
-          one.timezone,
-          one.nextAt,
-        ]);
-        const head = ['Member', 'Of', 'Board', 'Time zone', 'Next'];
-        return { json: { digests }, text: formatTable(head, rows, 'Nobody gets a digest.') };
-      }),
-    );
+    .list(async ({ sql }, options: Pick<DigestOptions, 'app'>) => {
+      const digests = await listDigests(sql, await internalAppId(sql, options.app));
+      const rows = digests.map((one) => [
+        one.email,
+        one.boardId ?? 'the app',
+        one.boardName,
+        one.timezone,
+        one.nextAt,
+      ]);
+      const head = ['Member', 'Of', 'Board', 'Time zone', 'Next'];
+      return { json: { digests }, text: formatTable(head, rows, 'Nobody gets a digest.') };
+    });
   digest
     .command('set')
     .description('mail a member the numbers of each week, on Monday at 08:00')
@@ -50,39 +45,33 @@ export function addDigestCommands(program: Command): void {
     .option(...BOARD_OPTION)
     .requiredOption(...EMAIL_OPTION)
     .requiredOption('--timezone <zone>', 'on whose clock, such as Europe/Berlin')
-    .option(...JSON_OPTION)
-    .action((options: DigestOptions & { timezone: string }) =>
-      runCommand(options, async (session) => {
-        const { sql, config } = session;
-        const { app: appId, board: boardId = null, timezone } = options;
-        if (config.SMTP_URL === '') throw new OperatorError('there is no mail server: set SMTP_URL');
-        if (!isTimezone(timezone))
-          throw new WrongInput('--timezone must be an IANA time zone, such as Europe/Berlin');
-        const { of, email } = await ofMember(session, options);
-        const { nextAt } = await setDigest(sql, { ...of, timezone, now: Date.now() });
-        const fields = { App: appId, Board: boardId, Member: email, 'Time zone': timezone, Next: nextAt };
-        return { json: { appId, boardId, email, timezone, nextAt }, text: formatFields(fields) };
-      }),
-    );
+    .run(async (session, options: DigestOptions & { timezone: string }) => {
+      const { sql, config } = session;
+      const { app: appId, board: boardId = null, timezone } = options;
+      if (config.SMTP_URL === '') throw new OperatorError('there is no mail server: set SMTP_URL');
+      if (!isTimezone(timezone))
+        throw new WrongInput('--timezone must be an IANA time zone, such as Europe/Berlin');
+      const { of, email } = await ofMember(session, options);
+      const { nextAt } = await setDigest(sql, { ...of, timezone, now: Date.now() });
+      const fields = { App: appId, Board: boardId, Member: email, 'Time zone': timezone, Next: nextAt };
+      return { json: { appId, boardId, email, timezone, nextAt }, text: formatFields(fields) };
+    });
   digest
     .command('remove')
     .description('end the digest of a member')
     .requiredOption(...APP_OPTION)
     .option(...BOARD_OPTION)
     .requiredOption(...EMAIL_OPTION)
-    .option(...JSON_OPTION)
-    .action((options: DigestOptions) =>
-      runCommand(options, async (session) => {
-        const { app: appId, board: boardId = null } = options;
-        const { of, email } = await ofMember(session, options);
-        if (!(await removeDigest(session.sql, of)))
-          throw refused('notFound', `${email} gets no such digest: "digest list" shows all`);
-        return {
-          json: { appId, boardId, email, removed: true },
-          text: formatFields({ App: appId, Board: boardId, Member: email, Digest: 'none' }),
-        };
-      }),
-    );
+    .run(async (session, options: DigestOptions) => {
+      const { app: appId, board: boardId = null } = options;
+      const { of, email } = await ofMember(session, options);
+      if (!(await removeDigest(session.sql, of)))
+        throw refused('notFound', `${email} gets no such digest: "digest list" shows all`);
+      return {
+        json: { appId, boardId, email, removed: true },
+        text: formatFields({ App: appId, Board: boardId, Member: email, Digest: 'none' }),
+      };
+    });
 }
 
 /** @throws Refused where the account is no member of the app */

@@ -1,8 +1,8 @@
 /** `tidemark doctor`: checks the installation and advises what to change. */
-import type { Command } from 'commander';
 import { readConfig } from '../config.ts';
 import type { Finding, Level } from './doctor/finding.ts';
 import { commandLog } from './output.ts';
+import type { Command } from './session.ts';
 
 /** Exit code if a problem is found; 1 means that the examination itself failed. */
 const PROBLEMS = 2;
@@ -11,16 +11,13 @@ export function addDoctorCommand(program: Command): void {
   program
     .command('doctor')
     .description('check this installation and advise what to change; exit code 2 if a problem is found')
-    .option('--json', 'print one JSON object')
-    .action(async (options: { json?: true }) => {
+    .answer(async () => {
       // Loaded here to keep the start of other commands fast.
       const { examine } = await import('./doctor/examine.ts');
       const found = await examine(process.env, commandLog(readConfig(process.env).LOG_LEVEL));
       const healthy = !found.some(({ level }) => level === 'problem');
-      process.stdout.write(
-        options.json === true ? `${JSON.stringify({ healthy, findings: found })}\n` : `${report(found)}\n`,
-      );
       if (!healthy) process.exitCode = PROBLEMS;
+      return { json: { healthy, findings: found }, text: report(found) };
     });
 }
 

@@ -1,6 +1,5 @@
 /** `erase` and `erasure`: events that are removed or anonymized on request, and the receipts of it. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Command } from 'commander';
 import {
   conditionHmac,
   type ErasureAction,
@@ -28,9 +27,9 @@ import {
   type StoredErasure,
 } from '../erasure/erasures.ts';
 import { OperatorError } from '../errors.ts';
-import { APP_OPTION, JSON_LIST, JSON_OPTION } from './options.ts';
+import { APP_OPTION } from './options.ts';
 import { commandLog, formatFields, formatTable } from './output.ts';
-import { type Answer, runCommand, type Session } from './session.ts';
+import type { Answer, Command, Session } from './session.ts';
 import { grouped, Progress } from './transfer/progress.ts';
 
 const HELP = `
@@ -39,11 +38,7 @@ is read any more, in any way. Conditions are those of the API: user.id:42  statu
 A receipt is kept: "tidemark erasure show". What is left to do, such as VACUUM and old backups, is in docs/erasure.md.
 Killed at any point, it is continued by the service, or by "tidemark erasure resume".`;
 
-interface Json {
-  readonly json?: true;
-}
-
-interface EraseOptions extends Json {
+interface EraseOptions {
   readonly app: string;
   readonly filter: readonly string[];
   readonly reason?: string;
@@ -69,9 +64,8 @@ export function addErasureCommands(program: Command): void {
     )
     .option('--dry-run', 'say how many events it would take, and change nothing')
     .option('--yes-most', 'also where it takes more than half of the events of the app')
-    .option(...JSON_OPTION)
     .addHelpText('after', HELP)
-    .action((options: EraseOptions) => runCommand(options, (session) => erase(session, options)));
+    .run(erase);
   const erasure = program.command('erasure').description('receipts of erased events');
   erasure
     .command('show')
@@ -82,46 +76,36 @@ export function addErasureCommands(program: Command): void {
       'also say whether it was asked for with these conditions; repeat for more',
       (value: string, before: readonly string[] = []) => [...before, value],
     )
-    .option(...JSON_OPTION)
-    .action((id: string, options: Json & { filter?: readonly string[] }) =>
-      runCommand(options, async (session) => {
-        const found = await requireErasure(session.sql, id);
-        const { filter } = options;
-        if (filter === undefined) return answerOf(session, found);
-        const hmac = conditionHmac(await session.secret(), found.appId, filter).toString('hex');
-        return answerOf(session, found, hmac === found.conditionHmac);
-      }),
-    );
+    .run(async (session, id: string, { filter }: { filter?: readonly string[] }) => {
+      const found = await requireErasure(session.sql, id);
+      if (filter === undefined) return answerOf(session, found);
+      const hmac = conditionHmac(await session.secret(), found.appId, filter).toString('hex');
+      return answerOf(session, found, hmac === found.conditionHmac);
+    });
   erasure
     .command('list')
     .description('list the erasures of an app')
     .requiredOption(...APP_OPTION)
-    .option(...JSON_LIST)
-    .action((options: Json & { app: string }) =>
-      runCommand(options, async (session) => {
-        const app = await requireApp(session.sql, options.app);
-        const found = await listErasures(session.sql, app.id);
-        const erasures = await showErasures(session, app.id, found);
-        const rows = erasures.map(({ erasureId, state, action, by, askedAt, erased }) => [
-          ...[erasureId, state, action, by, askedAt, grouped(erased)],
-        ]);
-        const head = ['Erasure', 'State', 'Action', 'By', 'Asked', 'Events'];
-        return { json: { erasures }, text: formatTable(head, rows, 'Nothing was erased in the app.') };
-      }),
-    );
+    .list(async (session, options: { app: string }) => {
+      const app = await requireApp(session.sql, options.app);
+      const found = await listErasures(session.sql, app.id);
+      const erasures = await showErasures(session, app.id, found);
+      const rows = erasures.map(({ erasureId, state, action, by, askedAt, erased }) => [
+        ...[erasureId, state, action, by, askedAt, grouped(erased)],
+      ]);
+      const head = ['Erasure', 'State', 'Action', 'By', 'Asked', 'Events'];
+      return { json: { erasures }, text: formatTable(head, rows, 'Nothing was erased in the app.') };
+    });
   erasure
     .command('resume')
     .description('continue erasures that were interrupted; a service does so by itself')
     .argument('[id]', 'the erasure, ers_…; by default all')
-    .option(...JSON_OPTION)
-    .action((id: string | undefined, options: Json) =>
-      runCommand(options, async (session) => {
-        const parts = await erasureParts(session);
-        if (id !== undefined) return await run(parts, id);
-        const left = await continueErasures(parts);
-        return { json: { left }, text: left.length === 0 ? 'All erasures are finished.' : left.join('\n') };
-      }),
-    );
+    .run(async (session, id: string | undefined) => {
+      const parts = await erasureParts(session);
+      if (id !== undefined) return await run(parts, id);
+      const left = await continueErasures(parts);
+      return { json: { left }, text: left.length === 0 ? 'All erasures are finished.' : left.join('\n') };
+    });
 }
 
 async function erasureParts(session: Session): Promise<ErasureParts> {

@@ -1,5 +1,4 @@
 /** `tidemark events`: the newest events of an app, or those with a word, a text or other conditions. */
-import type { Command } from 'commander';
 import { eventText } from '../read/events/event-text.ts';
 import { readSearchPage } from '../read/events/search-page.ts';
 import { payloadFilter } from '../read/filter/payload-filter.ts';
@@ -10,6 +9,7 @@ import { parseCount } from './duration.ts';
 import { conditionsOf, instant, scanOfOptions } from './export-command.ts';
 import { APP_OPTION, JSON_LIST } from './options.ts';
 import { formatTable } from './output.ts';
+import type { Command } from './session.ts';
 import { withInstallation } from './transfer/installation.ts';
 
 const MOST_EVENTS = 1_000;

@@ -1,6 +1,6 @@
 /** `tidemark export`: the events of one app in a file of lines. */
 import { pipeline } from 'node:stream/promises';
-import { type Command, InvalidArgumentError, Option } from 'commander';
+import { InvalidArgumentError, Option } from 'commander';
 import { endsBefore } from '../base/ranges.ts';
 import { appNotFound, Rejection, WrongInput } from '../errors.ts';
 import { type CsvForm, FORMULAS, SEPARATOR_NAMES, TEXTS } from '../read/export/csv-lines.ts';
@@ -11,8 +11,9 @@ import { parseFilters, payloadFilter } from '../read/filter/payload-filter.ts';
 import { parseBound } from '../read/iso-date.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import type { EventLines, EventReader, LineReader, RowFilter, ScanRequest } from '../storage/storage.ts';
-import { formatFields } from './output.ts';
-import { type Installation, withInstallation } from './transfer/installation.ts';
+import { besideOutput, formatFields } from './output.ts';
+import type { Command } from './session.ts';
+import type { Installation } from './transfer/installation.ts';
 import { outputOf } from './transfer/output-file.ts';
 import { grouped, megabytes, Progress, type ProgressState } from './transfer/progress.ts';
 
@@ -29,7 +30,6 @@ interface ExportCommandOptions extends Omit<CsvForm, 'bom'> {
   readonly to?: number;
   readonly type?: readonly string[];
   readonly filter?: readonly string[];
-  readonly json?: true;
 }
 
 interface ExportResult {
@@ -76,15 +76,12 @@ export function addExportCommand(program: Command): void {
       'only events whose payload meets this condition; repeat for more',
       collect,
     )
-    .option('--json', 'print one JSON object')
     .addHelpText('after', HELP)
-    .action(async (file: string, options: ExportCommandOptions) => {
-      const result = await withInstallation((installation) => runExport(installation, file, options));
+    .run(async (session, file: string, options: ExportCommandOptions) => {
+      const result = await runExport(session, file, options);
       const { events, bytes, seconds } = result;
       const fields = { Events: grouped(events), Size: megabytes(bytes), Seconds: seconds.toFixed(1) };
-      const answer = options.json === true ? JSON.stringify(result) : formatFields(fields);
-      // Standard output may be the export itself.
-      (file === '-' ? process.stderr : process.stdout).write(`${answer}\n`);
+      return { json: result, text: formatFields(fields), output: besideOutput(file) };
     });
 }
 

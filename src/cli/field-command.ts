@@ -1,6 +1,6 @@
 /** The commands for declared fields. */
 import { isDeepStrictEqual } from 'node:util';
-import { type Command, Option } from 'commander';
+import { Option } from 'commander';
 import { internalAppId } from '../apps/event-types.ts';
 import {
   declareField,
@@ -14,13 +14,12 @@ import { WrongInput } from '../errors.ts';
 import { shownField } from '../read/fields/shown-field.ts';
 import { parsePath } from '../read/filter/parse-filter.ts';
 import type { FieldKind } from '../storage/storage.ts';
-import { APP_OPTION, JSON_OPTION } from './options.ts';
+import { APP_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
-import { runCommand, type Session } from './session.ts';
+import type { Command, Session } from './session.ts';
 import { grouped } from './transfer/progress.ts';
 
 interface FieldOptions {
-  readonly json?: true;
   readonly app: string;
   readonly path: string;
   readonly type?: string;
@@ -69,43 +68,36 @@ export function addFieldCommands(program: Command): void {
       'what its numbers are of, such as €, ms or MB; also for a field that is declared already ("": none)',
     )
     .option('--decimals <count>', 'digits after the decimal point with which its numbers are shown')
-    .option(...JSON_OPTION)
-    .action((options: FieldOptions) =>
-      runCommand(options, async (session) => {
-        const reference = await referenceOf(session, options);
-        const format = formatOf(options);
-        const made = await declareField(session.sql, {
-          ...{ ...reference, ...format },
-          backfill: options.backfill === true,
-        });
-        const meant = otherSpelling(options.path);
-        const note =
-          meant === null ? '' : `\nA path has names with dots between them: did you mean ${meant}?`;
-        return { json: shownField(made), text: `Declared: ${nameOf(made)}\n${countedOf(made)}${note}` };
-      }),
-    );
+    .run(async (session, options: FieldOptions) => {
+      const reference = await referenceOf(session, options);
+      const format = formatOf(options);
+      const made = await declareField(session.sql, {
+        ...{ ...reference, ...format },
+        backfill: options.backfill === true,
+      });
+      const meant = otherSpelling(options.path);
+      const note = meant === null ? '' : `\nA path has names with dots between them: did you mean ${meant}?`;
+      return { json: shownField(made), text: `Declared: ${nameOf(made)}\n${countedOf(made)}${note}` };
+    });
   field
     .command('list')
     .description('list the fields of an app, and from when on each is counted')
     .requiredOption(...APP_OPTION)
-    .option(...JSON_OPTION)
-    .action((options: FieldOptions) =>
-      runCommand(options, async ({ sql }) => {
-        const fields = (await listFieldProgress(sql, await internalAppId(sql, options.app))).map(shownField);
-        const rows = fields.map((one) => [
-          one.path,
-          one.unit === null ? one.kind : `${one.kind} (${one.unit})`,
-          one.by,
-          one.typeName,
-          one.completeFrom,
-          one.backfill ? progressOf(one.eventsLeft) : null,
-          String(one.values),
-          one.otherSince,
-        ]);
-        const head = ['Field', 'Kind', 'By', 'Type', 'Complete from', 'Backfill', 'Values', 'Other since'];
-        return { json: { fields }, text: formatTable(head, rows, 'The app has no fields.') };
-      }),
-    );
+    .run(async ({ sql }, options: FieldOptions) => {
+      const fields = (await listFieldProgress(sql, await internalAppId(sql, options.app))).map(shownField);
+      const rows = fields.map((one) => [
+        one.path,
+        one.unit === null ? one.kind : `${one.kind} (${one.unit})`,
+        one.by,
+        one.typeName,
+        one.completeFrom,
+        one.backfill ? progressOf(one.eventsLeft) : null,
+        String(one.values),
+        one.otherSince,
+      ]);
+      const head = ['Field', 'Kind', 'By', 'Type', 'Complete from', 'Backfill', 'Values', 'Other since'];
+      return { json: { fields }, text: formatTable(head, rows, 'The app has no fields.') };
+    });
   field
     .command('remove')
     .description('remove a field with its counts')
@@ -114,13 +106,10 @@ export function addFieldCommands(program: Command): void {
     .option(...TYPE_NAME_OPTION)
     .addOption(kind())
     .option(...BY_OPTION)
-    .option(...JSON_OPTION)
-    .action((options: FieldOptions) =>
-      runCommand(options, async (session) => {
-        const removed = await removeField(session.sql, await referenceOf(session, options));
-        return { json: shownField(removed), text: formatFields({ Removed: nameOf(removed) }) };
-      }),
-    );
+    .run(async (session, options: FieldOptions) => {
+      const removed = await removeField(session.sql, await referenceOf(session, options));
+      return { json: shownField(removed), text: formatFields({ Removed: nameOf(removed) }) };
+    });
 }
 
 /** The path that one of JSONPath, jq or JSON Pointer means; arrays are gone into by themselves. Null: it is none of these. */

@@ -1,15 +1,12 @@
 /** Commands for groups of the OIDC issuer, and the roles that they give. */
-import type { Command } from 'commander';
 import { listGroupMappings, mapGroup, unmapGroup } from '../apps/groups.ts';
 import { ROLES } from '../base/roles.ts';
 import { refused } from '../errors.ts';
 import { requireRole } from './account-commands.ts';
-import { JSON_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
-import { runCommand } from './session.ts';
+import type { Command } from './session.ts';
 
 interface Where {
-  readonly json?: true;
   readonly app?: string;
   readonly all?: true;
 }
@@ -29,52 +26,43 @@ export function addGroupCommands(program: Command): void {
     .option(...APP_OPTION)
     .option('--all', 'in every app, also those that are made later')
     .requiredOption('--role <role>', ROLES.join(' or '))
-    .option(...JSON_OPTION)
-    .action((options: Where & { group: string; role: string }) =>
-      runCommand(options, async ({ sql }) => {
-        const mapping = { group: options.group, appId: placeOf(options), role: requireRole(options.role) };
-        await mapGroup(sql, mapping);
-        return {
-          json: mapping,
-          text: formatFields({ Group: mapping.group, App: shown(mapping.appId), Role: mapping.role }),
-        };
-      }),
-    );
+    .run(async ({ sql }, options: Where & { group: string; role: string }) => {
+      const mapping = { group: options.group, appId: placeOf(options), role: requireRole(options.role) };
+      await mapGroup(sql, mapping);
+      return {
+        json: mapping,
+        text: formatFields({ Group: mapping.group, App: shown(mapping.appId), Role: mapping.role }),
+      };
+    });
   group
     .command('unmap')
     .description('end what a group gives: its members lose the access at once')
     .requiredOption(...GROUP_OPTION)
     .option(...APP_OPTION)
     .option('--all', 'what it gives in every app')
-    .option(...JSON_OPTION)
-    .action((options: Where & { group: string }) =>
-      runCommand(options, async ({ sql }) => {
-        const mapping = { group: options.group, appId: placeOf(options) };
-        if (!(await unmapGroup(sql, mapping)))
-          throw refused(
-            'notFound',
-            `the group ${JSON.stringify(options.group)} has no role there: "group list" shows all`,
-          );
-        return {
-          json: mapping,
-          text: formatFields({ Group: mapping.group, App: shown(mapping.appId), Role: 'none' }),
-        };
-      }),
-    );
+    .run(async ({ sql }, options: Where & { group: string }) => {
+      const mapping = { group: options.group, appId: placeOf(options) };
+      if (!(await unmapGroup(sql, mapping)))
+        throw refused(
+          'notFound',
+          `the group ${JSON.stringify(options.group)} has no role there: "group list" shows all`,
+        );
+      return {
+        json: mapping,
+        text: formatFields({ Group: mapping.group, App: shown(mapping.appId), Role: 'none' }),
+      };
+    });
   group
     .command('list')
     .description('list what groups give')
-    .option('--json', 'print one JSON object with the whole list')
-    .action((options: { json?: true }) =>
-      runCommand(options, async ({ sql }) => {
-        const groups = await listGroupMappings(sql);
-        const rows = groups.map(({ group: name, appId, role }) => [name, shown(appId), role]);
-        return {
-          json: { groups },
-          text: formatTable(['Group', 'App', 'Role'], rows, 'No group gives a role.'),
-        };
-      }),
-    );
+    .list(async ({ sql }) => {
+      const groups = await listGroupMappings(sql);
+      const rows = groups.map(({ group: name, appId, role }) => [name, shown(appId), role]);
+      return {
+        json: { groups },
+        text: formatTable(['Group', 'App', 'Role'], rows, 'No group gives a role.'),
+      };
+    });
 }
 
 /** The app that the options name; null: every app. */

@@ -1,7 +1,7 @@
 /** `tidemark import`: events from a file of lines. */
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
-import { type Command, Option } from 'commander';
+import { Option } from 'commander';
 import { internalAppId } from '../apps/event-types.ts';
 import { listRedactions, Redaction, type RedactionRule } from '../apps/redaction.ts';
 import { openSecret } from '../apps/secret.ts';
@@ -17,6 +17,7 @@ import type { TextBytes } from '../storage/write/copy-messages.ts';
 import type { ImportedEvent } from '../storage/write/import-group.ts';
 import { ImportWriter } from '../storage/write/import-writer.ts';
 import { formatFields, unreadable } from './output.ts';
+import type { Command } from './session.ts';
 import {
   IMPORT_FORMATS,
   type ImportCounts,
@@ -24,7 +25,7 @@ import {
   importEvents,
   type Refusal,
 } from './transfer/import-events.ts';
-import { type Installation, withInstallation } from './transfer/installation.ts';
+import type { Installation } from './transfer/installation.ts';
 import { grouped, Progress } from './transfer/progress.ts';
 
 const HELP = `
@@ -48,7 +49,6 @@ interface ImportCommandOptions {
   /** Absent: by the name of the file. */
   readonly format?: ImportFormat;
   readonly formulas: Formulas;
-  readonly json?: true;
 }
 
 export function addImportCommand(program: Command): void {
@@ -71,10 +71,9 @@ export function addImportCommand(program: Command): void {
         .choices(FORMULAS)
         .default('escape'),
     )
-    .option('--json', 'print one JSON object')
     .addHelpText('after', HELP)
-    .action(async (file: string, options: ImportCommandOptions) => {
-      const result = await withInstallation((installation) => runImport(installation, file, options));
+    .run(async (session, file: string, options: ImportCommandOptions) => {
+      const result = await runImport(session, file, options);
       const { imported, skipped, failed, seconds } = result;
       const fields = {
         Imported: grouped(imported),
@@ -82,8 +81,8 @@ export function addImportCommand(program: Command): void {
         Refused: grouped(failed),
         Seconds: seconds.toFixed(1),
       };
-      process.stdout.write(`${options.json === true ? JSON.stringify(result) : formatFields(fields)}\n`);
       if (failed > 0) process.exitCode = REFUSED_EXIT_CODE;
+      return { json: result, text: formatFields(fields) };
     });
 }
 

@@ -1,5 +1,4 @@
 /** `tidemark journal`: events of the journal that could not be stored. */
-import type { Command } from 'commander';
 import { createPublicId } from '../base/token-text.ts';
 import { type Config, readConfig } from '../config.ts';
 import { OperatorError, WrongInput } from '../errors.ts';
@@ -14,6 +13,7 @@ import { type EventSource, type JournaledEvent, timestamp } from '../storage/wri
 import type { ReplayOutcome } from '../storage/write/replay-writer.ts';
 import { ReplayWriter } from '../storage/write/replay-writer.ts';
 import { formatFields, formatTable } from './output.ts';
+import type { Command } from './session.ts';
 import { withInstallation } from './transfer/installation.ts';
 import { grouped } from './transfer/progress.ts';
 
@@ -28,10 +28,6 @@ Exit code 0: quarantine is empty now; 2: some events stay; 1: it could not finis
 const KEPT_EXIT_CODE = 2;
 /** As many as a replay stores in one transaction. */
 const LINES_AT_ONCE = 1_000;
-
-interface Json {
-  readonly json?: true;
-}
 
 /** A row of `list`: the events of one app with one reason. */
 interface Group {
@@ -51,8 +47,7 @@ export function addJournalCommands(program: Command): void {
   journal
     .command('list')
     .description('count the events in quarantine by app and reason')
-    .option('--json', 'print one JSON object')
-    .action(async (options: Json) => print(options, await list(journalFolder(readConfig(process.env)))));
+    .answer(() => list(journalFolder(readConfig(process.env))));
   journal
     .command('import')
     .description('try again to store the events in quarantine')
@@ -62,29 +57,23 @@ export function addJournalCommands(program: Command): void {
       collectMapping,
       new Map(),
     )
-    .option('--json', 'print one JSON object')
     .addHelpText('after', IMPORT_HELP)
-    .action(async (options: Json & { app: ReadonlyMap<string, string> }) => {
-      const counts = await importAll(options.app);
+    .answer(async ({ app }: { app: ReadonlyMap<string, string> }) => {
+      const counts = await importAll(app);
       const fields = { Stored: grouped(counts.stored), 'Still in quarantine': grouped(counts.kept) };
-      print(options, { json: counts, text: formatFields(fields) });
       if (counts.kept > 0) process.exitCode = KEPT_EXIT_CODE;
+      return { json: counts, text: formatFields(fields) };
     });
   journal
     .command('drop')
     .description('delete events in quarantine for good')
     .option('--app <id>', 'only those of this app, app_…')
     .option('--yes', 'confirm it')
-    .option('--json', 'print one JSON object')
-    .action(async (options: Json & { app?: string; yes?: true }) => {
+    .answer(async (options: { app?: string; yes?: true }) => {
       const counts = await drop(journalFolder(readConfig(process.env)), options);
       const fields = { Dropped: grouped(counts.dropped), 'Still in quarantine': grouped(counts.kept) };
-      print(options, { json: counts, text: formatFields(fields) });
+      return { json: counts, text: formatFields(fields) };
     });
-}
-
-function print(options: Json, answer: { readonly json: object; readonly text: string }): void {
-  process.stdout.write(`${options.json === true ? JSON.stringify(answer.json) : answer.text}\n`);
 }
 
 function journalFolder({ JOURNAL_DIR: folder }: Config): string {

@@ -1,13 +1,12 @@
 /** `app limit`: limits of one app, above or below those that the settings give to all. */
-import { type Command, InvalidArgumentError } from 'commander';
+import { InvalidArgumentError } from 'commander';
 import { type AppLimits, type OwnLimits, readAppLimits, setAppLimits } from '../apps/app-limits.ts';
 import { WrongInput } from '../errors.ts';
-import { APP_OPTION, JSON_OPTION } from './options.ts';
+import { APP_OPTION } from './options.ts';
 import { formatFields } from './output.ts';
-import { type Answer, runCommand } from './session.ts';
+import type { Answer, Command } from './session.ts';
 
 interface LimitOptions extends Partial<Record<keyof OwnLimits, number>> {
-  readonly json?: true;
   readonly app: string;
   readonly default?: true;
 }
@@ -21,26 +20,22 @@ export function addLimitCommand(app: Command): void {
     .option('--bytes-per-day <n>', 'bytes of payloads on a day (UTC)', parseLimit)
     .option('--types <n>', 'event types that the app may have', parseLimit)
     .option('--default', 'remove all limits of its own: the settings apply again')
-    .option(...JSON_OPTION)
-    .action((options: LimitOptions) =>
-      runCommand(options, async ({ sql, config }) => {
-        const { createPerMinute, bytesPerDay, types, default: resets } = options;
-        const limits = {
-          ...(createPerMinute !== undefined && { createPerMinute }),
-          ...(bytesPerDay !== undefined && { bytesPerDay }),
-          ...(types !== undefined && { types }),
-        };
-        const isNamed = Object.keys(limits).length > 0;
-        if (resets && isNamed)
-          throw new WrongInput('--default removes all limits: name no other one with it');
-        if (resets) return shown(await setAppLimits(sql, config, { appId: options.app, limits: NONE }));
-        return shown(
-          isNamed
-            ? await setAppLimits(sql, config, { appId: options.app, limits })
-            : await readAppLimits(sql, config, options.app),
-        );
-      }),
-    );
+    .run(async ({ sql, config }, options: LimitOptions) => {
+      const { createPerMinute, bytesPerDay, types, default: resets } = options;
+      const limits = {
+        ...(createPerMinute !== undefined && { createPerMinute }),
+        ...(bytesPerDay !== undefined && { bytesPerDay }),
+        ...(types !== undefined && { types }),
+      };
+      const isNamed = Object.keys(limits).length > 0;
+      if (resets && isNamed) throw new WrongInput('--default removes all limits: name no other one with it');
+      if (resets) return shown(await setAppLimits(sql, config, { appId: options.app, limits: NONE }));
+      return shown(
+        isNamed
+          ? await setAppLimits(sql, config, { appId: options.app, limits })
+          : await readAppLimits(sql, config, options.app),
+      );
+    });
 }
 
 const NONE: OwnLimits = { createPerMinute: null, bytesPerDay: null, types: null };

@@ -71,6 +71,11 @@ function length(text: string): number {
   return [...text].length;
 }
 
+/** Where the result goes of a command that writes a file: `-` is standard output, which has the content then. */
+export function besideOutput(file: string): NodeJS.WritableStream {
+  return file === '-' ? process.stderr : process.stdout;
+}
+
 /** The error for a file that a command was given and cannot read. */
 export function unreadable(file: string, error: NodeJS.ErrnoException): OperatorError {
   return new OperatorError(

@@ -1,9 +1,10 @@
 /** `tidemark recount`: rebuilds the counts of some days from their rows. */
-import { type Command, InvalidArgumentError } from 'commander';
+import { InvalidArgumentError } from 'commander';
 import { DAY_MS } from '../base/time-units.ts';
 import { WrongInput } from '../errors.ts';
 import type { RecountedDay } from '../storage/storage.ts';
 import { formatFields } from './output.ts';
+import type { Command } from './session.ts';
 import { type Installation, withInstallation } from './transfer/installation.ts';
 import { grouped, Progress } from './transfer/progress.ts';
 
@@ -15,7 +16,6 @@ they are: their counts are all that is left of them.`;
 interface RecountOptions {
   readonly from: number;
   readonly to?: number;
-  readonly json?: true;
 }
 
 interface RecountResult {
@@ -32,12 +32,11 @@ export function addRecountCommand(program: Command): void {
     .description('rebuild the counts of some days from their events')
     .requiredOption('--from <day>', 'the first day, such as 2026-01-31', parseDay)
     .option('--to <day>', 'the last day, inclusive; the first day by default', parseDay)
-    .option('--json', 'print one JSON object')
     .addHelpText('after', HELP)
-    .action(async ({ from, to = from, json }: RecountOptions) => {
+    .answer(async ({ from, to = from }: RecountOptions) => {
       if (to < from) throw new WrongInput('--to must not be before --from');
       const result = await withInstallation((installation) => runRecount(installation, from, to));
-      process.stdout.write(`${json === true ? JSON.stringify(result) : report(result)}\n`);
+      return { json: result, text: report(result) };
     });
 }
 

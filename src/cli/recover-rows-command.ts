@@ -1,19 +1,14 @@
 /** `tidemark recover-rows`: events that were acknowledged and lie where nobody reads them. */
-import type { Command } from 'commander';
 import type { RecoveredRows } from '../storage/storage.ts';
 import { formatFields } from './output.ts';
-import { type Installation, withInstallation } from './transfer/installation.ts';
+import type { Command } from './session.ts';
+import type { Installation } from './transfer/installation.ts';
 import { grouped, Progress } from './transfer/progress.ts';
 
 const HELP = `
 Earlier releases wrote to a database that had been restarted without the library of TimescaleDB or Citus, or that was left
 restoring. Such events were acknowledged and cannot be read; "tidemark doctor" counts them. This moves them to where they
 belong, with their counts, each once. It may run while the service does, and be interrupted and run again.`;
-
-interface RecoverRowsOptions {
-  readonly dryRun?: true;
-  readonly json?: true;
-}
 
 interface RecoverRowsResult extends RecoveredRows {
   /** What was found, by server. */
@@ -25,11 +20,10 @@ export function addRecoverRowsCommand(program: Command): void {
     .command('recover-rows')
     .description('make events readable that a database without its library has hidden')
     .option('--dry-run', 'count them alone')
-    .option('--json', 'print one JSON object')
     .addHelpText('after', HELP)
-    .action(async ({ dryRun, json }: RecoverRowsOptions) => {
-      const result = await withInstallation((installation) => recover(installation, dryRun === true));
-      process.stdout.write(`${json === true ? JSON.stringify(result) : report(result, dryRun === true)}\n`);
+    .run(async (session, { dryRun = false }: { dryRun?: boolean }) => {
+      const result = await recover(session, dryRun);
+      return { json: result, text: report(result, dryRun) };
     });
 }
 

@@ -1,5 +1,5 @@
 /** `redact`: rules by which values leave payloads before anything stores them. */
-import { type Command, Option } from 'commander';
+import { Option } from 'commander';
 import {
   addRedaction,
   findTypeOf,
@@ -15,12 +15,11 @@ import { WrongInput } from '../errors.ts';
 import { spellPath } from '../read/fields/payload-paths.ts';
 import { parsePath } from '../read/filter/parse-filter.ts';
 import { parseCount } from './duration.ts';
-import { APP_OPTION, JSON_LIST, JSON_OPTION } from './options.ts';
+import { APP_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
-import { type Answer, runCommand, type Session } from './session.ts';
+import type { Answer, Command, Session } from './session.ts';
 
 interface RuleOptions {
-  readonly json?: true;
   readonly app: string;
   readonly type: string;
   readonly path: string;
@@ -46,41 +45,32 @@ export function addRedactCommands(program: Command): void {
     .requiredOption(...TYPE_OPTION)
     .requiredOption(...PATH_OPTION)
     .addOption(action().makeOptionMandatory())
-    .option(...JSON_OPTION)
-    .action((options: RuleOptions & { action: RedactionAction }) =>
-      runCommand(options, async ({ sql }) => {
-        const made = await addRedaction(sql, { ...referenceOf(options), action: options.action });
-        const json = shown(made);
-        return { json, text: formatFields({ Type: json.typeName, Path: json.path, Action: json.action }) };
-      }),
-    );
+    .run(async ({ sql }, options: RuleOptions & { action: RedactionAction }) => {
+      const made = await addRedaction(sql, { ...referenceOf(options), action: options.action });
+      const json = shown(made);
+      return { json, text: formatFields({ Type: json.typeName, Path: json.path, Action: json.action }) };
+    });
   redact
     .command('list')
     .description('list the rules of an app')
     .requiredOption(...APP_OPTION)
-    .option(...JSON_LIST)
-    .action((options: Pick<RuleOptions, 'app' | 'json'>) =>
-      runCommand(options, async ({ sql }) => {
-        const rules = (await listRedactions(sql, options.app)).map(shown);
-        const rows = rules.map((rule) => [rule.typeName, rule.path, rule.action, rule.createdAt]);
-        const head = ['Type', 'Path', 'Action', 'Created'];
-        return { json: { rules }, text: formatTable(head, rows, 'The app has no rules of redaction.') };
-      }),
-    );
+    .list(async ({ sql }, options: Pick<RuleOptions, 'app'>) => {
+      const rules = (await listRedactions(sql, options.app)).map(shown);
+      const rows = rules.map((rule) => [rule.typeName, rule.path, rule.action, rule.createdAt]);
+      const head = ['Type', 'Path', 'Action', 'Created'];
+      return { json: { rules }, text: formatTable(head, rows, 'The app has no rules of redaction.') };
+    });
   redact
     .command('remove')
     .description('remove a rule: values that come from now on are stored')
     .requiredOption(...APP_OPTION)
     .requiredOption(...TYPE_OPTION)
     .requiredOption(...PATH_OPTION)
-    .option(...JSON_OPTION)
-    .action((options: RuleOptions) =>
-      runCommand(options, async ({ sql }) => {
-        const { typeId, typeName, path } = await removeRedaction(sql, referenceOf(options));
-        const json = { typeId, typeName, path: spellPath(path) };
-        return { json, text: formatFields({ Removed: `${json.path} of ${typeName}` }) };
-      }),
-    );
+    .run(async ({ sql }, options: RuleOptions) => {
+      const { typeId, typeName, path } = await removeRedaction(sql, referenceOf(options));
+      const json = { typeId, typeName, path: spellPath(path) };
+      return { json, text: formatFields({ Removed: `${json.path} of ${typeName}` }) };
+    });
   redact
     .command('preview')
     .description(
@@ -91,8 +81,7 @@ export function addRedactCommands(program: Command): void {
     .option(...PATH_OPTION)
     .addOption(action())
     .option('--limit <n>', 'how many of the latest events to look at, 1 to 1000', parseCount(1, 1_000), 100)
-    .option(...JSON_OPTION)
-    .action((options: PreviewOptions) => runCommand(options, (session) => preview(session, options)));
+    .run(preview);
 }
 
 interface PreviewOptions extends Omit<RuleOptions, 'path'> {

@@ -2,11 +2,11 @@
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { createGunzip } from 'node:zlib';
-import type { Command } from 'commander';
 import { compareSecret, openSecret } from '../apps/secret.ts';
 import { applyLedger } from '../erasure/erase.ts';
 import { openCopyClient } from '../storage/database/copy-client.ts';
 import { commandLog, formatFields, unreadable } from './output.ts';
+import type { Command } from './session.ts';
 import { BackupReader } from './transfer/backup-format.ts';
 import { type Installation, withInstallation } from './transfer/installation.ts';
 import { grouped, megabytes, Progress } from './transfer/progress.ts';
@@ -39,9 +39,8 @@ export function addRestoreCommand(program: Command): void {
     .command('restore')
     .description('restore a backup into an empty database')
     .argument('<file>', 'the file; - reads standard input')
-    .option('--json', 'print one JSON object')
     .addHelpText('after', HELP)
-    .action(async (file: string, options: { json?: true }) => {
+    .answer(async (file: string) => {
       const { apps, events, seconds, erasures, secret } = await withInstallation(
         (installation) => runRestore(installation, file),
         { anySchema: true },
@@ -53,11 +52,7 @@ export function addRestoreCommand(program: Command): void {
         ...(erasures > 0 && { 'Erased again': `${grouped(erasures)} erasures since the backup` }),
         Secret: SECRETS[secret],
       };
-      const answer =
-        options.json === true
-          ? JSON.stringify({ apps, events, seconds, erasures, secret })
-          : formatFields(fields);
-      process.stdout.write(`${answer}\n`);
+      return { json: { apps, events, seconds, erasures, secret }, text: formatFields(fields) };
     });
 }
 

@@ -1,5 +1,4 @@
 /** `retention set`, `retention list`: for how long events of an app, or of a type, are kept. */
-import type { Command } from 'commander';
 import {
   countHidden,
   type KeptDays,
@@ -12,13 +11,12 @@ import {
   shownRule,
 } from '../apps/retention.ts';
 import { judgedNow } from '../storage/storage.ts';
-import { APP_OPTION, JSON_LIST, JSON_OPTION } from './options.ts';
+import { APP_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
-import { type Answer, runCommand, type Session } from './session.ts';
+import type { Answer, Command, Session } from './session.ts';
 import { grouped } from './transfer/progress.ts';
 
 interface SetOptions {
-  readonly json?: true;
   readonly app: string;
   readonly type?: string;
   readonly days: KeptDays;
@@ -45,27 +43,22 @@ export function addRetentionCommands(program: Command): void {
       parseKept,
     )
     .option('--dry-run', 'tell how many events could no longer be read, and change nothing')
-    .option(...JSON_OPTION)
-    .action((options: SetOptions) => runCommand(options, (session) => set(session, options)));
+    .run(set);
   retention
     .command('list')
     .description('list what is kept for how long, of one app or of all that have a retention of their own')
     .option('--app <id>', APP_OPTION[1])
-    .option(...JSON_LIST)
-    .action((options: { readonly json?: true; readonly app?: string }) =>
-      runCommand(options, async ({ sql, config }) => {
-        const { app } = options;
-        const rules = (
-          app === undefined ? await listAllRetention(sql, config) : await listRetention(sql, config, app)
-        ).map(shownRule);
-        const rows = rules.map((rule) => [
-          ...[rule.appId, rule.typeName ?? 'all others', daysText(rule.days)],
-          ...[rule.readableFrom?.slice(0, 10) ?? 'the beginning', rule.isRemoved ? 'yes' : 'not yet'],
-        ]);
-        const head = ['App', 'Type', 'Kept', 'Readable from', 'Older rows removed'];
-        return { json: { rules }, text: formatTable(head, rows, 'No app has a retention of its own.') };
-      }),
-    );
+    .list(async ({ sql, config }, { app }: { readonly app?: string }) => {
+      const rules = (
+        app === undefined ? await listAllRetention(sql, config) : await listRetention(sql, config, app)
+      ).map(shownRule);
+      const rows = rules.map((rule) => [
+        ...[rule.appId, rule.typeName ?? 'all others', daysText(rule.days)],
+        ...[rule.readableFrom?.slice(0, 10) ?? 'the beginning', rule.isRemoved ? 'yes' : 'not yet'],
+      ]);
+      const head = ['App', 'Type', 'Kept', 'Readable from', 'Older rows removed'];
+      return { json: { rules }, text: formatTable(head, rows, 'No app has a retention of its own.') };
+    });
 }
 
 async function set({ sql, config, storage }: Session, options: SetOptions): Promise<Answer> {

@@ -1,7 +1,7 @@
 /** `type schema set`, `type schema show`, `type schema remove`. */
 import { readFile } from 'node:fs/promises';
 import { text as textOf } from 'node:stream/consumers';
-import { type Command, Option } from 'commander';
+import { Option } from 'commander';
 import {
   removeTypeSchema,
   SCHEMA_MODES,
@@ -12,16 +12,15 @@ import {
 } from '../apps/type-schemas.ts';
 import { OperatorError } from '../errors.ts';
 import { SchemaProver } from '../schema/schema-text.ts';
-import { APP_OPTION, JSON_OPTION } from './options.ts';
+import { APP_OPTION } from './options.ts';
 import { formatFields } from './output.ts';
-import { runCommand } from './session.ts';
+import type { Command } from './session.ts';
 
 const TYPE_ID_OPTION = ['--type <id>', 'the event type, typ_…'] as const;
 
 interface TypeOptions {
   readonly app: string;
   readonly type: string;
-  readonly json?: true;
 }
 
 export function addSchemaCommands(type: Command): void {
@@ -39,43 +38,32 @@ export function addSchemaCommands(type: Command): void {
         .choices(SCHEMA_MODES)
         .default('warn'),
     )
-    .option(...JSON_OPTION)
-    .action((options: TypeOptions & { file: string; mode: SchemaMode }) =>
-      runCommand(options, async ({ sql }) => {
-        const prover = new SchemaProver();
-        try {
-          const given = { appId: options.app, typeId: options.type, mode: options.mode };
-          return answer(
-            await setTypeSchema(sql, prover, { ...given, schema: await readSchema(options.file) }),
-          );
-        } finally {
-          await prover.close();
-        }
-      }),
-    );
+    .run(async ({ sql }, options: TypeOptions & { file: string; mode: SchemaMode }) => {
+      const prover = new SchemaProver();
+      try {
+        const given = { appId: options.app, typeId: options.type, mode: options.mode };
+        return answer(await setTypeSchema(sql, prover, { ...given, schema: await readSchema(options.file) }));
+      } finally {
+        await prover.close();
+      }
+    });
   schema
     .command('show')
     .description('show the schema of an event type, and what was found with it')
     .requiredOption(...APP_OPTION)
     .requiredOption(...TYPE_ID_OPTION)
-    .option(...JSON_OPTION)
-    .action((options: TypeOptions) =>
-      runCommand(options, async ({ sql }) =>
-        answer(await showTypeSchema(sql, { appId: options.app, typeId: options.type })),
-      ),
+    .run(async ({ sql }, options: TypeOptions) =>
+      answer(await showTypeSchema(sql, { appId: options.app, typeId: options.type })),
     );
   schema
     .command('remove')
     .description('remove the schema of an event type')
     .requiredOption(...APP_OPTION)
     .requiredOption(...TYPE_ID_OPTION)
-    .option(...JSON_OPTION)
-    .action((options: TypeOptions) =>
-      runCommand(options, async ({ sql }) => {
-        const removed = await removeTypeSchema(sql, { appId: options.app, typeId: options.type });
-        return { json: removed, text: formatFields({ 'Event type': removed.typeId, Schema: 'removed' }) };
-      }),
-    );
+    .run(async ({ sql }, options: TypeOptions) => {
+      const removed = await removeTypeSchema(sql, { appId: options.app, typeId: options.type });
+      return { json: removed, text: formatFields({ 'Event type': removed.typeId, Schema: 'removed' }) };
+    });
 }
 
 async function readSchema(file: string): Promise<unknown> {

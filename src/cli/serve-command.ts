@@ -1,9 +1,9 @@
 /** `tidemark serve`: runs the service and handles a refused start. */
-import type { Command } from 'commander';
 import { readConfig } from '../config.ts';
 import { OperatorError } from '../errors.ts';
 import { printFailure } from './failure.ts';
 import { formatSettings } from './output.ts';
+import type { Command } from './session.ts';
 import { onStopSignal } from './stop-request.ts';
 
 /** Exit code of a start that cannot succeed without a change: EX_CONFIG of sysexits.h. */

@@ -1,5 +1,5 @@
 /** The commands for resource tokens, browser keys and the logging tokens of producers. */
-import { type Command, Option } from 'commander';
+import { Option } from 'commander';
 import {
   createBrowserKey,
   listBrowserKeys,
@@ -30,17 +30,15 @@ import {
 import { WrongInput } from '../errors.ts';
 import { mailNotice } from './command-notice.ts';
 import { parseDuration, parseHours } from './duration.ts';
-import { JSON_LIST, JSON_OPTION } from './options.ts';
+import { JSON_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
-import { runCommand, type Session } from './session.ts';
+import type { Answer, Command, Session } from './session.ts';
 
 const KINDS = ['resource', 'browser', 'logging', 'management'] as const;
 
-interface Json {
-  readonly json?: true;
-}
+type Work = (session: Session) => Promise<Answer>;
 
-interface NewToken extends Json {
+interface NewToken {
   readonly kind: (typeof KINDS)[number];
   readonly name?: string;
   readonly app?: readonly string[];
@@ -93,9 +91,12 @@ function addCreateCommand(token: Command): void {
       parseDuration,
     )
     .option(...JSON_OPTION)
-    .action((options: NewToken) => CREATE[options.kind](options));
+    .action(function (options: NewToken) {
+      return this.onInstallation(CREATE[options.kind](options));
+    });
 }
 
+/** Refuses what the kind does not take, before a database is opened. */
 const CREATE = {
   resource: createToken,
   browser: createKey,
@@ -103,7 +104,7 @@ const CREATE = {
   management: createManagement,
 } as const;
 
-async function createLogging(options: NewToken): Promise<void> {
+function createLogging(options: NewToken): Work {
   const { name } = options;
   const [appId, another] = appsOf(options);
   if (name === undefined) throw new WrongInput("a logging token needs its producer's name: add --name");
@@ -113,7 +114,7 @@ async function createLogging(options: NewToken): Promise<void> {
     throw new WrongInput('--type and --origin belong to a browser key: add --kind browser');
   if (options.expiresIn !== undefined || options.expires !== undefined)
     throw new WrongInput('a logging token does not expire: end it with tidemark token revoke');
-  await runCommand(options, async (session) => {
+  return async (session) => {
     const made = await createProducer(session.sql, await session.secret(), { appId, name });
     const { tokenId, loggingToken } = made;
     return {
@@ -121,7 +122,7 @@ async function createLogging(options: NewToken): Promise<void> {
       text: formatFields({ Token: tokenId, Name: name, App: appId, 'Logging token': loggingToken }),
       afterwards: () => mailNotice(session, 'producer.create', { appId, tokenId }),
     };
-  });
+  };
 }
 
 const DEFAULT_MANAGEMENT_SECONDS = 90 * 86_400;
@@ -134,7 +135,7 @@ function appsOf({ app, scope }: NewToken): readonly string[] {
   return app;
 }
 
-async function createManagement(options: NewToken): Promise<void> {
+function createManagement(options: NewToken): Work {
   const { name = 'management', scope, expiresIn, expires = expiresIn } = options;
   if (scope === undefined)
     throw new WrongInput('a management token needs a scope: add --scope read or --scope apply');
@@ -142,7 +143,7 @@ async function createManagement(options: NewToken): Promise<void> {
     throw new WrongInput(
       'a management token is for the whole installation: leave out --app, --type and --origin',
     );
-  await runCommand(options, async ({ sql }) => {
+  return async ({ sql }) => {
     const expiresInSeconds = expires ?? DEFAULT_MANAGEMENT_SECONDS;
     const made = await createManagementToken(sql, { name, scope, expiresInSeconds });
     const { tokenId, managementToken, expiresAt } = made;
@@ -154,16 +155,16 @@ async function createManagement(options: NewToken): Promise<void> {
       'Management token': managementToken,
     });
     return { json: made, text: `${text}\nStore it now: it is not shown again.` };
-  });
+  };
 }
 
-async function createToken(options: NewToken): Promise<void> {
+function createToken(options: NewToken): Work {
   const { name, expires = null, expiresIn = expires } = options;
   const appIds = appsOf(options);
   if (name === undefined) throw new WrongInput("a resource token needs a name: add --name 'what it is for'");
   if (options.type !== undefined || options.origin !== undefined)
     throw new WrongInput('--type and --origin belong to a browser key: add --kind browser');
-  await runCommand(options, async (session) => {
+  return async (session) => {
     const made = await createResourceToken(session.sql, {
       name,
       appIds,
@@ -184,10 +185,10 @@ async function createToken(options: NewToken): Promise<void> {
         for (const appId of appIds) await mailNotice(session, 'resource-token.create', { appId, tokenId });
       },
     };
-  });
+  };
 }
 
-async function createKey(options: NewToken): Promise<void> {
+function createKey(options: NewToken): Work {
   const { type: types = [], origin: origins = [] } = options;
   const [appId, another] = appsOf(options);
   if (appId === undefined || another !== undefined)
@@ -196,7 +197,7 @@ async function createKey(options: NewToken): Promise<void> {
     throw new WrongInput('a browser key needs the types that it may write: add --type NAME');
   if (options.expiresIn !== undefined || options.expires !== undefined)
     throw new WrongInput('a browser key does not expire: end it with tidemark token revoke');
-  await runCommand(options, async (session) => {
+  return async (session) => {
     const name = options.name ?? (origins.join(', ').slice(0, 200) || 'browser');
     const made = await createBrowserKey(session.sql, await session.secret(), { appId, name, types, origins });
     const { tokenId, browserKey } = made;
@@ -213,7 +214,7 @@ async function createKey(options: NewToken): Promise<void> {
       text,
       afterwards: () => mailNotice(session, 'browser-key.create', { appId, tokenId }),
     };
-  });
+  };
 }
 
 function addListCommand(token: Command): void {
@@ -225,66 +226,63 @@ function addListCommand(token: Command): void {
     .addOption(
       new Option('--kind <kind>', 'tokens of one kind; without it, all but logging tokens').choices(KINDS),
     )
-    .option(...JSON_LIST)
-    .action((options: Json & { readonly kind?: string }) =>
-      runCommand(options, async ({ sql, secret }) => {
-        const isAsked = (kind: string): boolean =>
-          options.kind === undefined ? kind !== 'logging' : options.kind === kind;
-        const tokens = isAsked('resource') ? await listResourceTokens(sql) : [];
-        const keys = isAsked('browser') ? await listBrowserKeys(sql, await secret()) : [];
-        const management = isAsked('management') ? await listManagementTokens(sql) : [];
-        const producers = isAsked('logging') ? await listProducers(sql, null, Date.now()) : [];
-        const rows = [
-          ...tokens.map((one) => ['resource', one, one.expiresAt, one.lastUsedAt] as const),
-          ...keys.map((one) => ['browser', one, null, null] as const),
-          ...producers.map((one) => ['logging', one, null, one.lastUsedAt] as const),
-        ].map(([kind, one, expiresAt, lastUsedAt]) => [
+    .list(async ({ sql, secret }, options: { readonly kind?: string }) => {
+      const isAsked = (kind: string): boolean =>
+        options.kind === undefined ? kind !== 'logging' : options.kind === kind;
+      const tokens = isAsked('resource') ? await listResourceTokens(sql) : [];
+      const keys = isAsked('browser') ? await listBrowserKeys(sql, await secret()) : [];
+      const management = isAsked('management') ? await listManagementTokens(sql) : [];
+      const producers = isAsked('logging') ? await listProducers(sql, null, Date.now()) : [];
+      const rows = [
+        ...tokens.map((one) => ['resource', one, one.expiresAt, one.lastUsedAt] as const),
+        ...keys.map((one) => ['browser', one, null, null] as const),
+        ...producers.map((one) => ['logging', one, null, one.lastUsedAt] as const),
+      ].map(([kind, one, expiresAt, lastUsedAt]) => [
+        one.tokenId,
+        kind,
+        one.name,
+        one.appIds,
+        one.createdBy?.email ?? null,
+        one.createdAt,
+        expiresAt,
+        one.revokedAt,
+        lastUsedAt,
+      ]);
+      rows.push(
+        ...management.map((one) => [
           one.tokenId,
-          kind,
+          `management: ${one.scope}`,
           one.name,
-          one.appIds,
-          one.createdBy?.email ?? null,
+          'all',
+          null,
           one.createdAt,
-          expiresAt,
+          one.expiresAt,
           one.revokedAt,
-          lastUsedAt,
-        ]);
-        rows.push(
-          ...management.map((one) => [
-            one.tokenId,
-            `management: ${one.scope}`,
-            one.name,
-            'all',
-            null,
-            one.createdAt,
-            one.expiresAt,
-            one.revokedAt,
-            one.lastUsedAt,
-          ]),
-        );
-        const head = [
-          'Token',
-          'Kind',
-          'Name',
-          'Apps',
-          'Created by',
-          'Created',
-          'Expires',
-          'Revoked',
-          'Last used',
-        ];
-        return {
-          json: {
-            tokens: [
-              // Whether one can be restored says `token restore`.
-              ...[...tokens, ...keys, ...producers].map(({ restorableUntil: _, ...one }) => one),
-              ...management.map((one) => ({ kind: 'management', ...one })),
-            ],
-          },
-          text: formatTable(head, rows, 'There are no tokens.'),
-        };
-      }),
-    );
+          one.lastUsedAt,
+        ]),
+      );
+      const head = [
+        'Token',
+        'Kind',
+        'Name',
+        'Apps',
+        'Created by',
+        'Created',
+        'Expires',
+        'Revoked',
+        'Last used',
+      ];
+      return {
+        json: {
+          tokens: [
+            // Whether one can be restored says `token restore`.
+            ...[...tokens, ...keys, ...producers].map(({ restorableUntil: _, ...one }) => one),
+            ...management.map((one) => ({ kind: 'management', ...one })),
+          ],
+        },
+        text: formatTable(head, rows, 'There are no tokens.'),
+      };
+    });
 }
 
 function addRevokeCommand(token: Command): void {
@@ -292,20 +290,17 @@ function addRevokeCommand(token: Command): void {
     .command('revoke')
     .description('revoke a resource token, a browser key or a producer at once')
     .argument('<id>', 'the token, tok_…')
-    .option(...JSON_OPTION)
-    .action((id: string, options: Json) =>
-      runCommand(options, async (session) => {
-        const { kind, ...revoked } = await revokeOne(session, id);
-        const text = formatFields({ Token: id, Revoked: revoked.revokedAt });
-        // A management token is no app's, whose owners would be told.
-        if (kind === 'management') return { json: revoked, text };
-        return {
-          json: revoked,
-          text: `${text}\nWithin a day of it this can be undone: tidemark token restore ${id}`,
-          afterwards: () => mailNotice(session, `${kind}.revoke`, { tokenId: id }),
-        };
-      }),
-    );
+    .run(async (session, id: string) => {
+      const { kind, ...revoked } = await revokeOne(session, id);
+      const text = formatFields({ Token: id, Revoked: revoked.revokedAt });
+      // A management token is no app's, whose owners would be told.
+      if (kind === 'management') return { json: revoked, text };
+      return {
+        json: revoked,
+        text: `${text}\nWithin a day of it this can be undone: tidemark token restore ${id}`,
+        afterwards: () => mailNotice(session, `${kind}.revoke`, { tokenId: id }),
+      };
+    });
 }
 
 async function revokeOne({ sql }: Session, id: string) {
@@ -324,18 +319,15 @@ function addRestoreCommand(token: Command): void {
     .command('restore')
     .description('undo the revocation of a resource token, a browser key or a producer, within a day')
     .argument('<id>', 'the token, tok_…')
-    .option(...JSON_OPTION)
-    .action((tokenId: string, options: Json) =>
-      runCommand(options, async (session) => {
-        const { kind, ...restored } = await restoreOne(session, tokenId);
-        const expires = 'expiresAt' in restored && { Expires: restored.expiresAt };
-        return {
-          json: restored,
-          text: formatFields({ Token: tokenId, State: 'not revoked any more', ...expires }),
-          afterwards: () => mailNotice(session, `${kind}.restore`, { tokenId }),
-        };
-      }),
-    );
+    .run(async (session, tokenId: string) => {
+      const { kind, ...restored } = await restoreOne(session, tokenId);
+      const expires = 'expiresAt' in restored && { Expires: restored.expiresAt };
+      return {
+        json: restored,
+        text: formatFields({ Token: tokenId, State: 'not revoked any more', ...expires }),
+        afterwards: () => mailNotice(session, `${kind}.restore`, { tokenId }),
+      };
+    });
 }
 
 async function restoreOne({ sql, config }: Session, tokenId: string) {
@@ -357,28 +349,25 @@ function addRotateCommand(token: Command): void {
     .description('give a producer a new logging token; its earlier ones end after a grace period')
     .argument('<id>', 'the token, tok_…')
     .option('--grace <hours>', 'how long the earlier tokens stay valid; 0 ends them at once', parseHours, 24)
-    .option(...JSON_OPTION)
-    .action((tokenId: string, options: Json & { grace: number }) =>
-      runCommand(options, async (session) => {
-        const appId = await appOfProducer(session.sql, tokenId);
-        const rotated =
-          appId === null
-            ? null
-            : await rotateProducer(session.sql, await session.secret(), {
-                ...{ appId, tokenId, graceHours: options.grace },
-              });
-        if (rotated === null) throw new WrongInput(`${tokenId} is no valid producer`);
-        return {
-          json: rotated,
-          text: formatFields({
-            Token: tokenId,
-            'Logging token': rotated.loggingToken,
-            'Earlier tokens end': rotated.previousValidUntil,
-          }),
-          afterwards: () => mailNotice(session, 'producer.rotate', { tokenId }),
-        };
-      }),
-    );
+    .run(async (session, tokenId: string, options: { grace: number }) => {
+      const appId = await appOfProducer(session.sql, tokenId);
+      const rotated =
+        appId === null
+          ? null
+          : await rotateProducer(session.sql, await session.secret(), {
+              ...{ appId, tokenId, graceHours: options.grace },
+            });
+      if (rotated === null) throw new WrongInput(`${tokenId} is no valid producer`);
+      return {
+        json: rotated,
+        text: formatFields({
+          Token: tokenId,
+          'Logging token': rotated.loggingToken,
+          'Earlier tokens end': rotated.previousValidUntil,
+        }),
+        afterwards: () => mailNotice(session, 'producer.rotate', { tokenId }),
+      };
+    });
 }
 
 function collect(value: string, before: readonly string[] = []): string[] {

@@ -1,20 +1,18 @@
 /** The commands for webhooks, and the one that has a restored installation send again. */
-import type { Command } from 'commander';
 import { internalAppId } from '../apps/event-types.ts';
 import type { Webhook } from '../delivery/webhooks.ts';
 import { OperatorError, WrongInput } from '../errors.ts';
 import { ConsumerStore } from '../storage/storage.ts';
 import { collect, FILTER_OPTION, FROM_OPTION, startingPoint, TYPES_OPTION } from './consumer-command.ts';
-import { APP_OPTION, JSON_OPTION } from './options.ts';
+import { APP_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
-import { type Answer, runCommand, type Session } from './session.ts';
+import type { Answer, Command, Session } from './session.ts';
 
 /** What webhooks need is loaded with the first of their commands. */
 const loadWebhooks = () => import('../delivery/webhooks.ts');
 type Webhooks = Awaited<ReturnType<typeof loadWebhooks>>;
 
 interface WebhookOptions {
-  readonly json?: true;
   readonly app: string;
   readonly url: string;
   readonly type?: readonly string[];
@@ -25,7 +23,6 @@ interface WebhookOptions {
 }
 
 interface OneOptions {
-  readonly json?: true;
   readonly app?: string;
   readonly webhook?: string;
 }
@@ -50,34 +47,30 @@ export function addWebhookCommands(program: Command): void {
       'standard, or the chat tool that gets messages of alerts: slack (also Mattermost, Discord), teams, ntfy',
       'standard',
     )
-    .option(...JSON_OPTION)
-    .action((options: WebhookOptions) => runCommand(options, (session) => add(session, options)));
+    .run(add);
   webhook
     .command('list')
     .description('list the webhooks of an app, with their states')
     .requiredOption(...APP_OPTION)
-    .option(...JSON_OPTION)
-    .action((options: WebhookOptions) =>
-      runCommand(options, async ({ sql }) => {
-        const { listTries, listWebhooks, shownWebhook } = await loadWebhooks();
-        const app = await internalAppId(sql, options.app);
-        const [webhooks, tries] = [await listWebhooks(sql, app), await listTries(sql, app)];
-        const shown = webhooks.map((one) => ({ ...shownWebhook(one), tries: tries.get(one.id) ?? [] }));
-        const rows = shown.map((one) => [
-          one.webhookId,
-          one.url,
-          one.state,
-          String(one.delivered),
-          one.failingSince,
-          one.nextTryAt,
-          one.blockedBy,
-          one.tries[0]?.problem ?? null,
-        ]);
-        const due = ['Failing since', 'Next try', 'Blocked by', 'Problem'];
-        const head = ['Webhook', 'URL', 'State', 'Delivered', ...due];
-        return { json: { webhooks: shown }, text: formatTable(head, rows, 'The app has no webhooks.') };
-      }),
-    );
+    .run(async ({ sql }, options: WebhookOptions) => {
+      const { listTries, listWebhooks, shownWebhook } = await loadWebhooks();
+      const app = await internalAppId(sql, options.app);
+      const [webhooks, tries] = [await listWebhooks(sql, app), await listTries(sql, app)];
+      const shown = webhooks.map((one) => ({ ...shownWebhook(one), tries: tries.get(one.id) ?? [] }));
+      const rows = shown.map((one) => [
+        one.webhookId,
+        one.url,
+        one.state,
+        String(one.delivered),
+        one.failingSince,
+        one.nextTryAt,
+        one.blockedBy,
+        one.tries[0]?.problem ?? null,
+      ]);
+      const due = ['Failing since', 'Next try', 'Blocked by', 'Problem'];
+      const head = ['Webhook', 'URL', 'State', 'Delivered', ...due];
+      return { json: { webhooks: shown }, text: formatTable(head, rows, 'The app has no webhooks.') };
+    });
   one(webhook, 'pause', 'stop sending; the position stays', async ({ sql }, found, webhooks) => {
     await webhooks.setWebhookState(sql, found, 'paused');
     return result(found, { state: 'paused' });
@@ -108,13 +101,10 @@ export function addWebhookCommands(program: Command): void {
   deliveries
     .command('resume')
     .description('have a restored installation send again')
-    .option(...JSON_OPTION)
-    .action((options: OneOptions) =>
-      runCommand(options, async ({ sql }) => {
-        const resumed = await (await import('../delivery/restored.ts')).resumeDeliveries(sql);
-        return { json: { resumed }, text: resumed ? 'Deliveries go on.' : 'Deliveries were not stopped.' };
-      }),
-    );
+    .run(async ({ sql }) => {
+      const resumed = await (await import('../delivery/restored.ts')).resumeDeliveries(sql);
+      return { json: { resumed }, text: resumed ? 'Deliveries go on.' : 'Deliveries were not stopped.' };
+    });
 }
 
 async function add(session: Session, options: WebhookOptions): Promise<Answer> {
@@ -143,16 +133,13 @@ function one(
     .argument('[id]', 'the webhook, whk_…')
     .option('--webhook <id>', 'the same as an option')
     .option('--app <id>', 'the app that it must belong to')
-    .option(...JSON_OPTION)
-    .action((id: string | undefined, options: OneOptions) =>
-      runCommand(options, async (session) => {
-        const webhookId = id ?? options.webhook;
-        if (webhookId === undefined) throw new WrongInput(`name the webhook: tidemark webhook ${name} whk_…`);
-        const appId = options.app === undefined ? undefined : await internalAppId(session.sql, options.app);
-        const webhooks = await loadWebhooks();
-        return await work(session, await webhooks.findWebhook(session.sql, webhookId, appId), webhooks);
-      }),
-    );
+    .run(async (session, id: string | undefined, options: OneOptions) => {
+      const webhookId = id ?? options.webhook;
+      if (webhookId === undefined) throw new WrongInput(`name the webhook: tidemark webhook ${name} whk_…`);
+      const appId = options.app === undefined ? undefined : await internalAppId(session.sql, options.app);
+      const webhooks = await loadWebhooks();
+      return await work(session, await webhooks.findWebhook(session.sql, webhookId, appId), webhooks);
+    });
 }
 
 async function test(session: Session, found: Webhook, { testWebhook }: Webhooks): Promise<Answer> {

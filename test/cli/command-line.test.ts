@@ -1,9 +1,11 @@
 /** What the command line says of itself: help, version, manual page, completion. */
+
 import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import type { Command } from 'commander';
 import { expect, test } from 'vitest';
 import { commandLine } from '../../src/cli/command-line.ts';
 import { build, LAUNCHER, tidemark } from '../support/command-line.ts';
@@ -11,7 +13,7 @@ import { build, LAUNCHER, tidemark } from '../support/command-line.ts';
 /** Every command that does something, as it is typed. */
 function allCommands(): string[] {
   const paths: string[] = [];
-  const walk = (command: ReturnType<typeof commandLine>, path: string): void => {
+  const walk = (command: Command, path: string): void => {
     const below = command.commands.filter((child) => child.name() !== 'complete');
     if (below.length === 0) paths.push(path);
     for (const child of below) walk(child, `${path} ${child.name()}`);

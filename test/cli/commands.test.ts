@@ -1,3 +1,4 @@
+import type { Command } from 'commander';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { commandLine } from '../../src/cli/command-line.ts';
 import { openDemoApp } from '../../src/cli/demo/demo-app.ts';
@@ -417,7 +418,7 @@ interface Typed {
 }
 
 function typedCommands(): Typed[] {
-  const walk = (command: ReturnType<typeof commandLine>, path: readonly string[]): Typed[] => {
+  const walk = (command: Command, path: readonly string[]): Typed[] => {
     if (OTHERS.includes(path[0] ?? '')) return [];
     if (command.commands.length > 0)
       return command.commands.flatMap((child) => walk(child, [...path, child.name()]));
