@@ -7,7 +7,7 @@
  * those of a new transaction: the feed and consumers find new events by the transaction that has written them (xmin), and readers with
  * a snapshot from before would find none. VACUUM FULL keeps both as they are.
  */
-import { DAY_MS } from '../../counts/levels.ts';
+import { DAY_MS, HOUR_MS } from '../../counts/levels.ts';
 import { errorCode, SQLSTATE, type Sql } from '../../database/connect.ts';
 import { KEEP_ROWS } from '../../maintenance/expired-rows.ts';
 
@@ -17,6 +17,8 @@ const REWRITE_MS = 1_000;
 const LOCK_TIMEOUT_MS = 200;
 /** Partitions that one call rewrites at most, the largest first. */
 const MOST_AT_ONCE = 10;
+/** When a partition is tried again that could not be rewritten in time, or all of it: a running transaction had kept its old rows. */
+const AGAIN_MS = 6 * HOUR_MS;
 /** Smaller ones are not worth a lock. */
 const LEAST_BYTES = 1_048_576;
 /** Larger ones would not be done in time. */
@@ -37,8 +39,8 @@ interface Candidate {
 export class Rewriting {
   readonly #sql: Sql;
   readonly #now: () => number;
-  /** Partition → what had been removed of it when it was looked at. */
-  readonly #seen = new Map<string, number>();
+  /** Partition → what had been removed of it when it was looked at, and until when that is enough. */
+  readonly #seen = new Map<string, { readonly removed: number; readonly until: number }>();
 
   /**
    * @param sql a pool of one connection, which nobody else uses meanwhile
@@ -60,13 +62,16 @@ export class Rewriting {
     const rewritten: string[] = [];
     try {
       for (const candidate of candidates) {
-        if (candidate.needsAnalyze) await sql`ANALYZE ${sql(candidate.name)}`;
-        if (await this.#isMostlyDead(candidate.name)) {
-          const outcome = await this.#rewrite(candidate.name);
+        const { name, removed } = candidate;
+        let until = Number.POSITIVE_INFINITY;
+        if (candidate.needsAnalyze) await sql`ANALYZE ${sql(name)}`;
+        if (await this.#isMostlyDead(name)) {
+          const outcome = await this.#rewrite(name);
           if (outcome === 'locked') continue;
-          if (outcome === 'rewritten') rewritten.push(candidate.name);
+          if (outcome === 'rewritten') rewritten.push(name);
+          else until = this.#now() + AGAIN_MS;
         }
-        this.#seen.set(candidate.name, candidate.removed);
+        this.#seen.set(name, { removed, until });
       }
     } finally {
       await sql`SELECT pg_advisory_unlock(hashtext(${KEEP_ROWS}))`;
@@ -84,7 +89,11 @@ export class Rewriting {
        ORDER BY pg_relation_size(partition) DESC`;
     const present = new Set(rows.map(({ name }) => name));
     for (const name of this.#seen.keys()) if (!present.has(name)) this.#seen.delete(name);
-    return rows.filter(({ name, removed }) => this.#seen.get(name) !== removed).slice(0, MOST_AT_ONCE);
+    const isSeen = ({ name, removed }: Candidate): boolean => {
+      const seen = this.#seen.get(name);
+      return seen?.removed === removed && this.#now() < seen.until;
+    };
+    return rows.filter((row) => !isSeen(row)).slice(0, MOST_AT_ONCE);
   }
 
   /** Whether a partition is larger than its rows need, by the statistics of the planner. */
@@ -100,13 +109,16 @@ export class Rewriting {
     return row?.isDead === true;
   }
 
-  async #rewrite(name: string): Promise<'rewritten' | 'locked' | 'too slow'> {
+  async #rewrite(name: string): Promise<'rewritten' | 'kept' | 'locked' | 'too slow'> {
     const sql = this.#sql;
     await sql.unsafe(`SET lock_timeout = ${LOCK_TIMEOUT_MS}`);
     await sql.unsafe(`SET statement_timeout = ${REWRITE_MS}`);
     try {
       await sql`VACUUM (FULL, ANALYZE) ${sql(name)}`;
-      return 'rewritten';
+      // It copies rows that any transaction of the server may see, also one of another database.
+      const [kept] = await sql`
+        SELECT FROM pg_stat_user_tables WHERE relid = to_regclass(${name}) AND n_dead_tup > 0.05 * n_live_tup`;
+      return kept === undefined ? 'rewritten' : 'kept';
     } catch (error) {
       const code = errorCode(error);
       if (code === SQLSTATE.lockNotAvailable) return 'locked';

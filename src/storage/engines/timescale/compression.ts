@@ -121,7 +121,8 @@ async function releaseSpace(sql: Sql, chunk: string): Promise<void> {
   await sql.unsafe(`SET lock_timeout = ${CHUNK_LOCK_TIMEOUT_MS}`);
   try {
     await unlessLocked(async () => {
-      await sql.unsafe(`VACUUM (TRUNCATE true) ${chunk}`);
+      // Of the last few rows PostgreSQL would otherwise keep the pointers, and with them all pages before.
+      await sql.unsafe(`VACUUM (TRUNCATE true, INDEX_CLEANUP true) ${chunk}`);
       const [left] = await sql<
         { pages: number }[]
       >`SELECT pg_relation_size(${chunk}::text::regclass)::float8 AS pages`;

@@ -5,7 +5,7 @@ import { createEventIds } from '../../../../src/ingest/event-id.ts';
 import { readTables } from '../../../../src/storage/backup/catalog.ts';
 import { connect, errorCode, type Sql } from '../../../../src/storage/database/connect.ts';
 import { openCopyClient } from '../../../../src/storage/database/copy-client.ts';
-import { compress } from '../../../../src/storage/engines/timescale/compression.ts';
+import { beginColumnstore, compress } from '../../../../src/storage/engines/timescale/compression.ts';
 import { timescaleMaintenance } from '../../../../src/storage/engines/timescale/maintenance.ts';
 import { applyPolicies, readCompression } from '../../../../src/storage/engines/timescale/policies.ts';
 import { withFieldsLocked } from '../../../../src/storage/fields/fields-lock.ts';
@@ -176,6 +176,28 @@ describe.runIf(availableEngines().includes('timescale'))('compression', () => {
       expect(await sizeOf(START)).toBeLessThan(200_000);
     } finally {
       await mover.end();
+    }
+  });
+
+  test('gives the room of moved rows back once the snapshot has ended that saw the last of them', async () => {
+    const day = START + 7 * DAY_MS;
+    await store(20_000, day);
+    const mover = connect(database.address, { connections: 1, name: 'test mover' });
+    const holder = connect(database.address, { connections: 1, name: 'test holder' });
+    try {
+      const { name } = await chunkOf(day);
+      await beginColumnstore(mover, name, 'events');
+      await mover`SELECT compress_chunk(${name}::text::regclass)`;
+      await store(1, day);
+      await holder.begin('isolation level repeatable read', async (tx) => {
+        await tx`SELECT FROM pg_class LIMIT 1`;
+        expect(await compress(mover, 7, 0)).toBe(true);
+        expect(await sizeOf(day)).toBeGreaterThan(1_000_000);
+      });
+      expect(await compress(mover, 7, 0)).toBe(true);
+      expect(await sizeOf(day)).toBeLessThan(200_000);
+    } finally {
+      await Promise.all([mover.end(), holder.end()]);
     }
   });
 
