@@ -70,13 +70,16 @@ import { type ChangedTable, listenForChanges } from './storage/database/changes.
 import { connect, type DatabaseAddress, endPool, type Sql } from './storage/database/connect.ts';
 import type { Database } from './storage/database/database.ts';
 import { type Installation, readInstallation } from './storage/database/installation-id.ts';
+import type { Nodes } from './storage/database/nodes.ts';
 import type { PoolKind } from './storage/database/pools.ts';
 import { ServerWatch } from './storage/database/server-watch.ts';
+import { ConsumerStore } from './storage/feed/consumers.ts';
+import { readWantedDays } from './storage/maintenance/days-away.ts';
 import { MAINTENANCE_NAME, MaintenanceLeader, prepareAlone } from './storage/maintenance/leader.ts';
 import { MaintenanceLoop, type MaintenanceTasks } from './storage/maintenance/loop.ts';
 import { SnapshotWatch } from './storage/maintenance/oldest-snapshot.ts';
 import { databaseClock, TimeJudge } from './storage/maintenance/time-judge.ts';
-import { ConsumerStore, type Nodes, readWantedDays, type Storage } from './storage/storage.ts';
+import type { Storage } from './storage/storage.ts';
 
 export interface ServiceOptions {
   readonly config: Config;

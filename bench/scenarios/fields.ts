@@ -4,7 +4,7 @@ import { connect, type Sql } from '../../src/storage/database/connect.ts';
 import { ENGINES } from '../../src/storage/engines/engines.ts';
 import { ensurePartitions, foldCounts } from '../../src/storage/engines/postgres/maintenance.ts';
 import { FieldUpkeep } from '../../src/storage/fields/upkeep.ts';
-import { encodeCursor } from '../../src/storage/storage.ts';
+import { encodeCursor } from '../../src/storage/read/event-list.ts';
 import { insertNew } from '../../src/storage/write/inserts.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise, spreadOf } from '../judge.ts';

@@ -6,7 +6,7 @@ import { lockUser } from '../accounts/people/users.ts';
 import { createPublicId } from '../base/token-text.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
-import { eraseApp } from '../storage/storage.ts';
+import { eraseApp } from '../storage/maintenance/deleted-apps.ts';
 import { issueLoggingToken } from './logging-tokens.ts';
 import { checkName } from './name.ts';
 import type { Secret } from './secret.ts';

@@ -4,14 +4,9 @@ import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import type { DeclaredField } from '../api-types/answers.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
-import {
-  beginFieldsWithoutPast,
-  byOf,
-  type FieldKind,
-  hasEvents,
-  namesOf,
-  readEventsLeft,
-} from '../storage/storage.ts';
+import { byOf, namesOf } from '../storage/fields/declared-fields.ts';
+import type { FieldKind } from '../storage/fields/payload-values.ts';
+import { beginFieldsWithoutPast, hasEvents, readEventsLeft } from '../storage/fields/progress.ts';
 
 /** Declarations that an app may have; a pair is one. */
 export const MAX_FIELDS = 32;

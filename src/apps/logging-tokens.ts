@@ -4,7 +4,7 @@ import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import { createTokenText, digestOf } from '../base/token-text.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
-import { judgedTime } from '../storage/storage.ts';
+import { judgedTime } from '../storage/maintenance/time-judge.ts';
 import { openSealed, type Secret, sealToken } from './secret.ts';
 
 const LONGEST_GRACE_HOURS = 8_760;

@@ -7,7 +7,7 @@ import { MINUTE_MS } from '../base/time-units.ts';
 import { createPublicId } from '../base/token-text.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
-import { judgedTime } from '../storage/storage.ts';
+import { judgedTime } from '../storage/maintenance/time-judge.ts';
 import { issueLoggingToken, replaceToken } from './logging-tokens.ts';
 import { checkName } from './name.ts';
 import { restorableUntil, withoutNull } from './revocation.ts';

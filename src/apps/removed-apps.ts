@@ -8,7 +8,8 @@ import { sendAgain } from '../accounts/people/senders.ts';
 import type { User } from '../accounts/people/users.ts';
 import { appNotFound } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
-import { BIN_DAYS, eraseApp, judgedTime } from '../storage/storage.ts';
+import { BIN_DAYS, eraseApp } from '../storage/maintenance/deleted-apps.ts';
+import { judgedTime } from '../storage/maintenance/time-judge.ts';
 import { checkConfirmation } from './apps.ts';
 
 /** An app in the bin. */

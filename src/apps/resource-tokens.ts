@@ -8,7 +8,7 @@ import { rolesThat } from '../base/roles.ts';
 import { createPublicId, createTokenText, digestOf } from '../base/token-text.ts';
 import { appNotFound, refused, tokenNotFound } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
-import { judgedTime } from '../storage/storage.ts';
+import { judgedTime } from '../storage/maintenance/time-judge.ts';
 import { checkName } from './name.ts';
 import { restorableUntil, withoutNull } from './revocation.ts';
 

@@ -6,7 +6,8 @@ import { DAY_MS } from '../base/time-units.ts';
 import type { Config } from '../config.ts';
 import { appNotFound, WrongField } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
-import { type EventReader, moveBoundariesOf, type Retention, readRules } from '../storage/storage.ts';
+import type { EventReader } from '../storage/read/event-reader.ts';
+import { moveBoundariesOf, type Retention, readRules } from '../storage/retention.ts';
 
 /** For how many whole days events are kept, whatever the limit of all apps lets be, or what the app (for a type) or the settings say. */
 export type KeptDays = number | 'forever' | 'default';

@@ -1,7 +1,7 @@
 /** How long the revocation of a token can be undone: the same for producers, resource tokens and browser keys. */
 
 import type { Fragment, Sql, Transaction } from '../storage/database/connect.ts';
-import { judgedTime } from '../storage/storage.ts';
+import { judgedTime } from '../storage/maintenance/time-judge.ts';
 
 const UNDO_HOURS = 24;
 

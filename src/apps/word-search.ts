@@ -3,7 +3,7 @@ import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import type { WordSearch } from '../api-types/answers.ts';
 import { appNotFound } from '../errors.ts';
 import type { Sql } from '../storage/database/connect.ts';
-import { readListed } from '../storage/storage.ts';
+import { readListed } from '../storage/words/lookup.ts';
 
 /** @throws Refused appNotFound */
 export async function readWordSearch(sql: Sql, appId: string): Promise<WordSearch> {

@@ -5,13 +5,13 @@
 import { LRUCache } from 'lru-cache';
 import { Slots, type Waiter } from '../base/slots.ts';
 import { deadline } from '../base/timeout.ts';
-import { Abandoned } from '../storage/database/connect.ts';
 import {
   type ArchivedGroup,
   type ArchiveReader,
   type ArchiveSource,
   ArchiveUnavailable,
-} from '../storage/storage.ts';
+} from '../storage/database/archive-source.ts';
+import { Abandoned } from '../storage/database/connect.ts';
 import { GroupDecoder } from './group-decoder.ts';
 import { ArchiveError, type ArchiveStore } from './store.ts';
 

@@ -5,13 +5,9 @@ import { DAY_MS } from '../base/time-units.ts';
 import { OperatorError } from '../errors.ts';
 import { spellPath } from '../read/fields/payload-paths.ts';
 import type { Sql } from '../storage/database/connect.ts';
-import {
-  countDaysAway,
-  readDaysAway,
-  readRetention,
-  readWantedDays,
-  type Storage,
-} from '../storage/storage.ts';
+import { countDaysAway, readDaysAway, readWantedDays } from '../storage/maintenance/days-away.ts';
+import { readRetention } from '../storage/retention.ts';
+import type { Storage } from '../storage/storage.ts';
 import type { EventRow } from '../storage/write/accepted-event.ts';
 import {
   type ArchivedDay,

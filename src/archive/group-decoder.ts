@@ -1,7 +1,7 @@
 /** The thread that decodes row groups, seen from outside. What takes too long in it ends the thread; the next group starts another one. */
 import { Worker } from 'node:worker_threads';
 import { deadline } from '../base/timeout.ts';
-import type { ArchivedGroup } from '../storage/storage.ts';
+import type { ArchivedGroup } from '../storage/database/archive-source.ts';
 import { ArchiveError } from './store.ts';
 
 export interface GroupRequest {

@@ -7,7 +7,8 @@ import * as zlib from 'node:zlib';
 import { parquetReadObjects } from 'hyparquet';
 import { compressors as decompressors } from 'hyparquet-compressors';
 import { ByteWriter, type ColumnSource, ParquetWriter, schemaFromColumnData } from 'hyparquet-writer';
-import { MANY, OTHER, PayloadValues } from '../storage/storage.ts';
+import { PayloadValues } from '../storage/fields/payload-values.ts';
+import { MANY, OTHER } from '../storage/fields/value-text.ts';
 
 /** An event of an archive. */
 export interface ArchivedEvent {

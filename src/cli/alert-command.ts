@@ -4,7 +4,7 @@ import { endsBefore } from '../base/ranges.ts';
 import type { AlertRule } from '../delivery/alerts/alert-rules.ts';
 import { OperatorError, WrongInput } from '../errors.ts';
 import { parseBound } from '../read/iso-date.ts';
-import { isTimezone } from '../storage/storage.ts';
+import { isTimezone } from '../storage/counts/timezone.ts';
 import { collect } from './consumer-command.ts';
 import { APP_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';

@@ -6,7 +6,7 @@ import { DAY_MS, HOUR_MS } from '../base/time-units.ts';
 import { appNotFound, OperatorError, WrongInput } from '../errors.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import { installationId, readInstallation } from '../storage/database/installation-id.ts';
-import { judgedNow } from '../storage/storage.ts';
+import { judgedNow } from '../storage/maintenance/time-judge.ts';
 import { ReplayWriter } from '../storage/write/replay-writer.ts';
 import { APP_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
@@ -67,7 +67,7 @@ export function addArchiveCommands(program: Command): void {
     .list(async ({ sql }, options: Options) => {
       await checkApp(sql, options);
       const { listArchivedDays, LOST } = await import('../archive/days.ts');
-      const { readDaysAway } = await import('../storage/storage.ts');
+      const { readDaysAway } = await import('../storage/maintenance/days-away.ts');
       const archived = (await listArchivedDays(sql, filterOf(options))).filter(isWhole);
       const away = new Set<string>();
       for (const appId of new Set(archived.map((one) => one.appId)))
@@ -188,7 +188,7 @@ async function restore(
   const { sql, storage, database } = opened;
   const { countOf } = await import('../archive/archiving.ts');
   const { listArchivedDays } = await import('../archive/days.ts');
-  const { readBoundary } = await import('../storage/storage.ts');
+  const { readBoundary } = await import('../storage/retention.ts');
   const span = from === to ? from : `${from} to ${to}`;
   const found = (await listArchivedDays(sql, { app: options.app, from, to })).filter(isWhole);
   if (found.length === 0)
@@ -267,7 +267,7 @@ async function bringBack<Day extends ArchivedDay & { publicId: string }>(
 ): Promise<readonly Day[]> {
   const { bringDayBack } = await import('../archive/archiving.ts');
   const { alone, RESTORED } = await import('../archive/days.ts');
-  const { readDaysAway } = await import('../storage/storage.ts');
+  const { readDaysAway } = await import('../storage/maintenance/days-away.ts');
   const others: Day[] = [];
   const done = await alone(opened.sql, async () => {
     for (const day of days) {

@@ -6,7 +6,7 @@ import { createGunzip, createGzip } from 'node:zlib';
 import { secretFile } from '../apps/secret.ts';
 import { OperatorError } from '../errors.ts';
 import { openCopyClient } from '../storage/database/copy-client.ts';
-import { countDaysAway } from '../storage/storage.ts';
+import { countDaysAway } from '../storage/maintenance/days-away.ts';
 import { besideOutput, formatFields } from './output.ts';
 import type { Command } from './session.ts';
 import { BackupReader } from './transfer/backup-format.ts';

@@ -5,7 +5,7 @@ import { COMMAND_LINE } from '../accounts/log/audit.ts';
 import type { Applied, ConfigurationOptions } from '../configuration/apply.ts';
 import type { ParsedConfig } from '../configuration/parse.ts';
 import { appNotFound, OperatorError, WrongInput } from '../errors.ts';
-import { ConsumerStore } from '../storage/storage.ts';
+import { ConsumerStore } from '../storage/feed/consumers.ts';
 import { unreadable } from './output.ts';
 import type { Command, Session } from './session.ts';
 

@@ -9,7 +9,7 @@ import {
 } from '../delivery/consumers.ts';
 import { OperatorError, WrongInput } from '../errors.ts';
 import { parseBound } from '../read/iso-date.ts';
-import { ConsumerStore, type StartingPoint } from '../storage/storage.ts';
+import { ConsumerStore, type StartingPoint } from '../storage/feed/consumers.ts';
 import { APP_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
 import type { Command, Session } from './session.ts';

@@ -2,8 +2,8 @@
 import { Option } from 'commander';
 import { databaseUrl, readConfig } from '../config.ts';
 import { WrongInput } from '../errors.ts';
+import { type CopyProgress, type CopyResult, copyDatabase, reopenSource } from '../storage/copy/copy.ts';
 import { openDatabase } from '../storage/database/open.ts';
-import { type CopyProgress, type CopyResult, copyDatabase, reopenSource } from '../storage/storage.ts';
 import { commandLog, formatFields } from './output.ts';
 import type { Command } from './session.ts';
 import { grouped, Progress } from './transfer/progress.ts';

@@ -5,7 +5,7 @@ import { requireVerifiedUser } from '../accounts/people/users.ts';
 import { internalAppId } from '../apps/event-types.ts';
 import { type DigestOf, listDigests, removeDigest, setDigest } from '../delivery/digest/digests.ts';
 import { OperatorError, refused, WrongInput } from '../errors.ts';
-import { isTimezone } from '../storage/storage.ts';
+import { isTimezone } from '../storage/counts/timezone.ts';
 import { APP_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
 import type { Command, Session } from './session.ts';

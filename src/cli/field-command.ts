@@ -13,7 +13,7 @@ import {
 import { WrongInput } from '../errors.ts';
 import { shownField } from '../read/fields/shown-field.ts';
 import { parsePath } from '../read/filter/parse-filter.ts';
-import type { FieldKind } from '../storage/storage.ts';
+import type { FieldKind } from '../storage/fields/payload-values.ts';
 import { APP_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
 import type { Command, Session } from './session.ts';

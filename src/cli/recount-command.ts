@@ -2,7 +2,7 @@
 import { InvalidArgumentError } from 'commander';
 import { DAY_MS } from '../base/time-units.ts';
 import { WrongInput } from '../errors.ts';
-import type { RecountedDay } from '../storage/storage.ts';
+import type { RecountedDay } from '../storage/counts/recount.ts';
 import { formatFields } from './output.ts';
 import type { Command } from './session.ts';
 import { type Installation, withInstallation } from './transfer/installation.ts';

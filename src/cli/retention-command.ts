@@ -10,7 +10,7 @@ import {
   setRetention,
   shownRule,
 } from '../apps/retention.ts';
-import { judgedNow } from '../storage/storage.ts';
+import { judgedNow } from '../storage/maintenance/time-judge.ts';
 import { APP_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
 import type { Answer, Command, Session } from './session.ts';

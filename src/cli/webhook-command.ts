@@ -2,7 +2,7 @@
 import { internalAppId } from '../apps/event-types.ts';
 import type { Webhook } from '../delivery/webhooks.ts';
 import { OperatorError, WrongInput } from '../errors.ts';
-import { ConsumerStore } from '../storage/storage.ts';
+import { ConsumerStore } from '../storage/feed/consumers.ts';
 import { collect, FILTER_OPTION, FROM_OPTION, startingPoint, TYPES_OPTION } from './consumer-command.ts';
 import { APP_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';

@@ -7,7 +7,7 @@ import type { SchemaMode } from '../apps/type-schemas.ts';
 import { ROLES, type Role } from '../base/roles.ts';
 import { FORMATS } from '../base/webhook-formats.ts';
 import type { WebhookEntry as Webhook } from '../delivery/webhooks.ts';
-import type { FieldKind } from '../storage/storage.ts';
+import type { FieldKind } from '../storage/fields/payload-values.ts';
 
 export interface RedactionEntry {
   readonly path: string;

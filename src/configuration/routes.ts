@@ -10,7 +10,8 @@ import { dataOf, json, objectOf } from '../http/operation.ts';
 import { flag, Query } from '../http/query.ts';
 import type { Declaration, Route } from '../http/route.ts';
 import type { Sql } from '../storage/database/connect.ts';
-import { ConsumerStore, type Storage } from '../storage/storage.ts';
+import { ConsumerStore } from '../storage/feed/consumers.ts';
+import type { Storage } from '../storage/storage.ts';
 import { ApplyFailure, applyConfig, showConfig } from './apply.ts';
 import { CONFIG_SCHEMA } from './document.ts';
 

@@ -10,7 +10,9 @@ import type { AlertRule } from '../delivery/alerts/alert-rules.ts';
 import type { Webhook } from '../delivery/webhooks.ts';
 import { spellPath } from '../read/fields/payload-paths.ts';
 import type { Sql } from '../storage/database/connect.ts';
-import { byOf, type ConsumerStore, type FieldKind, namesOf } from '../storage/storage.ts';
+import type { ConsumerStore } from '../storage/feed/consumers.ts';
+import { byOf, namesOf } from '../storage/fields/declared-fields.ts';
+import type { FieldKind } from '../storage/fields/payload-values.ts';
 import type {
   AlertEntry,
   AppEntry,

@@ -35,7 +35,8 @@ import {
 } from '../delivery/webhooks.ts';
 import type { SchemaProver } from '../schema/schema-text.ts';
 import type { Sql } from '../storage/database/connect.ts';
-import { type ConsumerStore, judgedNow } from '../storage/storage.ts';
+import type { ConsumerStore } from '../storage/feed/consumers.ts';
+import { judgedNow } from '../storage/maintenance/time-judge.ts';
 import type { AlertEntry, GroupEntry, ViewEntry, WebhookEntry } from './document.ts';
 import type { StoredAlert, StoredApp, StoredType, StoredView, StoredWebhook } from './state.ts';
 

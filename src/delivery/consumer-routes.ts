@@ -11,17 +11,15 @@ import type { Declaration, Parameter, Route } from '../http/route.ts';
 import { APP_ID, CURSOR, EVENT_ID, nullable, PAYLOAD, TIMESTAMP, TYPE_ID } from '../read/answer-shapes.ts';
 import type { ResourceTokenAccess } from '../read/resource-token-access.ts';
 import type { Sql } from '../storage/database/connect.ts';
+import type { Engine } from '../storage/database/engine.ts';
+import { type CommittedEvent, ReadAhead } from '../storage/feed/commit-order.ts';
+import { ConsumerStore, type Lease } from '../storage/feed/consumers.ts';
 import {
-  type CommittedEvent,
-  ConsumerStore,
   comparePositions,
   decodePosition,
-  type Engine,
   encodePosition,
   encodePositions,
-  type Lease,
-  ReadAhead,
-} from '../storage/storage.ts';
+} from '../storage/feed/position.ts';
 import { matcherOfChoice, skipInConsumer } from './consumers.ts';
 import { readBatch } from './read-batch.ts';
 

@@ -5,14 +5,9 @@ import { nearest } from '../base/did-you-mean.ts';
 import { notYet, Refused, refused, WrongInput } from '../errors.ts';
 import { parseFilters, payloadFilter } from '../read/filter/payload-filter.ts';
 import type { Sql } from '../storage/database/connect.ts';
-import type {
-  CommittedEvent,
-  Consumer,
-  ConsumerKind,
-  ConsumerStore,
-  StartingPoint,
-} from '../storage/storage.ts';
-import { stateOf } from '../storage/storage.ts';
+import type { CommittedEvent } from '../storage/feed/commit-order.ts';
+import type { Consumer, ConsumerKind, ConsumerStore, StartingPoint } from '../storage/feed/consumers.ts';
+import { stateOf } from '../storage/feed/upkeep.ts';
 
 /** Length of names of consumers, webhooks and rules in characters. */
 const LONGEST_NAME = 100;

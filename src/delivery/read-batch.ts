@@ -1,5 +1,6 @@
-/** A batch of a consumer: the events that pass its choice, from where it is. */
-import type { CommittedEvent, ConsumerStore, FeedPosition } from '../storage/storage.ts';
+import type { CommittedEvent } from '../storage/feed/commit-order.ts';
+import type { ConsumerStore } from '../storage/feed/consumers.ts';
+import type { FeedPosition } from '../storage/feed/position.ts';
 
 export interface Batch {
   readonly events: readonly CommittedEvent[];

@@ -17,8 +17,10 @@ import { invalidField, notYet, Rejection, WrongField, WrongInput } from '../erro
 import { done, type Nothing } from '../http/data.ts';
 import type { Outcome } from '../http/exchange.ts';
 import type { Route } from '../http/route.ts';
+import { isTimezone } from '../storage/counts/timezone.ts';
 import type { Sql } from '../storage/database/connect.ts';
-import { ConsumerStore, type Engine, isTimezone } from '../storage/storage.ts';
+import type { Engine } from '../storage/database/engine.ts';
+import { ConsumerStore } from '../storage/feed/consumers.ts';
 import {
   addAlert,
   checkRule,

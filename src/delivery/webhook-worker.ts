@@ -11,14 +11,9 @@ import { Rounds } from '../base/rounds.ts';
 import { Ending, Slots } from '../base/slots.ts';
 import type { Path } from '../base/turns.ts';
 import { errorCode, type Sql } from '../storage/database/connect.ts';
-import {
-  type CommittedEvent,
-  type ConsumerStore,
-  decodePosition,
-  encodePosition,
-  type FeedPosition,
-  type Lease,
-} from '../storage/storage.ts';
+import type { CommittedEvent } from '../storage/feed/commit-order.ts';
+import type { ConsumerStore, Lease } from '../storage/feed/consumers.ts';
+import { decodePosition, encodePosition, type FeedPosition } from '../storage/feed/position.ts';
 import { matcherOfChoice } from './consumers.ts';
 import { type Batch, readBatch } from './read-batch.ts';
 import { areDeliveriesStopped } from './restored.ts';

@@ -11,7 +11,7 @@ import { FORMAT_NAMES, FORMATS, type WebhookFormat } from '../base/webhook-forma
 import type { Config } from '../config.ts';
 import { notYet, Refused, refused, WrongField } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
-import type { ConsumerStore, StartingPoint } from '../storage/storage.ts';
+import type { ConsumerStore, StartingPoint } from '../storage/feed/consumers.ts';
 import { checkWebhookUrl } from './addresses.ts';
 import { addressProblem, type ChatFormat, chatBody, postedTo } from './chat.ts';
 import { byId, checkTypes, matcherOfChoice, type SkipLimits, skipNext } from './consumers.ts';

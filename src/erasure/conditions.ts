@@ -6,7 +6,8 @@ import { refused } from '../errors.ts';
 import { countedValues } from '../read/filter/counted-values.ts';
 import type { Condition } from '../read/filter/parse-filter.ts';
 import { parseFilters, payloadFilter } from '../read/filter/payload-filter.ts';
-import type { ErasedValues, RowFilter } from '../storage/storage.ts';
+import type { ErasedValues } from '../storage/fields/recount.ts';
+import type { RowFilter } from '../storage/fields/row-filter.ts';
 
 /** Events are removed, or the values at the paths of the conditions are replaced by keyed pseudonyms. */
 export const ERASURE_ACTIONS = ['delete', 'anonymize'] as const;

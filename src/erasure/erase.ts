@@ -27,9 +27,9 @@ import {
   readErased,
   readErasedSummary,
   readPayloads,
-  type ScanRequest,
-  type Storage,
-} from '../storage/storage.ts';
+} from '../storage/maintenance/erasing.ts';
+import type { ScanRequest } from '../storage/read/event-scan.ts';
+import type { Storage } from '../storage/storage.ts';
 import { anonymizer, type ErasureConditions, parseConditions } from './conditions.ts';
 import {
   finishErasure,

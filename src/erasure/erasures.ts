@@ -8,7 +8,7 @@ import { seal, unseal } from '../base/sealed-text.ts';
 import { createPublicId, digestOf } from '../base/token-text.ts';
 import { appNotFound, OperatorError, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
-import type { ErasedSummary } from '../storage/storage.ts';
+import type { ErasedSummary } from '../storage/maintenance/erasing.ts';
 import { conditionHmac, type ErasureAction, type ErasureConditions } from './conditions.ts';
 
 /** What is told of an erasure as long as it runs, and ever after. */

@@ -10,7 +10,7 @@ import { syncFolder } from '../base/make-folder.ts';
 import { openDataFolder } from '../embedded/cluster.ts';
 import { SYSTEM_FILES } from '../ingest/journal/files.ts';
 import { errorCode } from '../storage/database/connect.ts';
-import type { ErasedEvent } from '../storage/storage.ts';
+import type { ErasedEvent } from '../storage/maintenance/erasing.ts';
 import type { ErasureAction } from './conditions.ts';
 import type { Erasure } from './erasures.ts';
 

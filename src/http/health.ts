@@ -6,8 +6,8 @@ import type { Release } from '../process/version.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import { type DatabaseProblem, PROBLEM_TEXTS } from '../storage/database/server-watch.ts';
 import type { Exchange, Outcome } from './exchange.ts';
-import { json, type Operation, objectOf, type Schema } from './operation.ts';
-import { Query, text } from './query.ts';
+import { json, type Operation, objectOf } from './operation.ts';
+import { Query, type Schema, text } from './query.ts';
 import type { Declaration, Route } from './route.ts';
 
 export interface HealthOptions {

@@ -1,8 +1,9 @@
 /** The API's description in OpenAPI 3.1, composed from what the routes declare. */
 import { ERRORS_PAGE, REFUSALS, type Reason } from '../errors.ts';
 import { BASIC_CHALLENGE } from './bearer.ts';
-import type { AnswerShape, Described, Operation, Schema, TokenKind } from './operation.ts';
+import type { AnswerShape, Described, Operation, TokenKind } from './operation.ts';
 import { objectOf } from './operation.ts';
+import type { Schema } from './query.ts';
 import type { Declaration } from './route.ts';
 
 type Json = Readonly<Record<string, unknown>>;

@@ -1,9 +1,6 @@
 /** What a route takes and gives, for the API's description. */
 import type { Reason } from '../errors.ts';
 import type { Query, Schema } from './query.ts';
-
-export type { Schema } from './query.ts';
-
 /** The bearer token that a route asks for. */
 export type TokenKind = 'loggingToken' | 'writeKey' | 'resourceToken' | 'managementToken' | 'metricsToken';
 

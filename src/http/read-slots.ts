@@ -2,8 +2,9 @@
 import { type NotRun, type Place, Slots, type Waiter } from '../base/slots.ts';
 import type { Path } from '../base/turns.ts';
 import { Rejection } from '../errors.ts';
+import { ArchiveUnavailable } from '../storage/database/archive-source.ts';
 import { Abandoned, poolFor, type Sql } from '../storage/database/connect.ts';
-import { ArchiveUnavailable, type EventReader } from '../storage/storage.ts';
+import type { EventReader } from '../storage/read/event-reader.ts';
 import { TOO_MANY_UNSENT } from './exchange.ts';
 
 export const BUSY = new Rejection(

@@ -1,5 +1,6 @@
 /** The routes of producers, as the API's description shows them. */
-import { type AnswerShape, json, objectOf, type Schema } from '../http/operation.ts';
+import { type AnswerShape, json, objectOf } from '../http/operation.ts';
+import type { Schema } from '../http/query.ts';
 import type { Declaration } from '../http/route.ts';
 import { LINES_TYPE } from './batch-answer.ts';
 import { BATCH_QUERY } from './formats/events.ts';

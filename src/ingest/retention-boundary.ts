@@ -3,7 +3,7 @@
 import { answerInTime, LookupCache, type LookupOutage } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/database/connect.ts';
-import { type Retention, readRules } from '../storage/storage.ts';
+import { type Retention, readRules } from '../storage/retention.ts';
 import { boundaryOf } from './event-time.ts';
 
 export interface RetentionBoundaryOptions {

@@ -1,6 +1,7 @@
 /** Schemas of what reads answer, for the API's description. A title makes a named schema of it. */
 import type { EventType, ReadableApp } from '../api-types/answers.ts';
-import { objectOf, type Schema } from '../http/operation.ts';
+import { objectOf } from '../http/operation.ts';
+import type { Schema } from '../http/query.ts';
 
 export const APP_ID: Schema = { type: 'string', examples: ['app_8hG2kXw0RzQ4vT6bN1sY'] };
 export const TYPE_ID: Schema = { type: 'string', examples: ['typ_Y3IfcFTteLRhPnUexNwr'] };

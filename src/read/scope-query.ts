@@ -12,8 +12,8 @@ import {
   type Schema,
   text,
 } from '../http/query.ts';
+import { isTimezone } from '../storage/counts/timezone.ts';
 import type { Sql } from '../storage/database/connect.ts';
-import { isTimezone } from '../storage/storage.ts';
 import { parseBound } from './iso-date.ts';
 
 /** As many types as a chart can show apart, and then some. */

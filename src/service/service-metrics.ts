@@ -26,10 +26,10 @@ import { SAMPLED_ONE_IN } from '../metrics/sampling.ts';
 import { readVersion } from '../process/version.ts';
 import type { Exports } from '../read/export/exports.ts';
 import type { QueryReadOptions } from '../read/query/query-read.ts';
+import type { Nodes } from '../storage/database/nodes.ts';
 import type { ServerWatch } from '../storage/database/server-watch.ts';
 import type { MaintenanceLoop } from '../storage/maintenance/loop.ts';
 import type { TimeJudge } from '../storage/maintenance/time-judge.ts';
-import type { Nodes } from '../storage/storage.ts';
 
 export interface ServiceParts {
   readonly server: HttpServer;

@@ -1,6 +1,6 @@
 /**
  * Events and their counts. Only this folder has SQL on them, and only here engines have names. Each engine is a folder of engines/
- * that implements {@link StorageEngine}. Connections (database/) and writers (write/) are imported by themselves.
+ * that implements {@link StorageEngine}. Everything else is imported from the file that has it.
  */
 import type pg from 'pg';
 import { beginExport } from './backup/export.ts';
@@ -31,105 +31,6 @@ import { type RecoveredRows, recoverRows } from './maintenance/stray-rows.ts';
 import { migrate, migrationState, noSchema, requireSchema } from './migrate.ts';
 import { createReader, type EventReader } from './read/event-reader.ts';
 import { inOneSnapshot } from './read/snapshot.ts';
-
-export type { RowSection, SequenceValue } from './backup/catalog.ts';
-export type { Export } from './backup/export.ts';
-export type { Restore } from './backup/restore.ts';
-export type { CopyProgress, CopyResult } from './copy/copy.ts';
-export { copyDatabase, reopenSource } from './copy/copy.ts';
-export type { AppSpan, AppStats } from './counts/app-stats.ts';
-export type { BucketsProblem, WidthName } from './counts/buckets.ts';
-export type { Counters, CountersRequest } from './counts/counters.ts';
-export type { CountDifference } from './counts/differences.ts';
-export type { FieldLine, FieldSeries } from './counts/field-series.ts';
-export type { RecountedDay } from './counts/recount.ts';
-export type { Series, SeriesFrame, SeriesRequest, TypeSeries } from './counts/series.ts';
-export {
-  type NumberSeries,
-  type NumberStats,
-  noStats,
-  type Stats,
-  type SummaryLine,
-  type SummaryQuestion,
-  type SummarySeries,
-  statsOf,
-} from './counts/summary-series.ts';
-export { instantOf, isTimezone, localOf, sameLocalTime } from './counts/timezone.ts';
-export type { TypeStats } from './counts/type-stats.ts';
-export { MOST_WINDOW_CELLS, type WindowRequest, type WindowSums } from './counts/windows.ts';
-export {
-  type ArchivedGroup,
-  type ArchiveReader,
-  type ArchiveSource,
-  ArchiveUnavailable,
-} from './database/archive-source.ts';
-export type { Engine } from './database/engine.ts';
-export { ByNode, type DataNode, type Nodes } from './database/nodes.ts';
-export type { DatabaseFacts } from './database-facts.ts';
-export { hasSchema } from './database-facts.ts';
-export type { MaintenancePools, StorageSettings } from './engines/storage-engine.ts';
-export type { CommittedEvent, CommittedEvents } from './feed/commit-order.ts';
-export { ReadAhead } from './feed/commit-order.ts';
-export type { Consumer, ConsumerKind, Lease, StartingPoint } from './feed/consumers.ts';
-export { ConsumerStore } from './feed/consumers.ts';
-export type { FeedPosition } from './feed/position.ts';
-export { comparePositions, decodePosition, encodePosition, encodePositions } from './feed/position.ts';
-export { stateOf } from './feed/upkeep.ts';
-export type { FieldKind } from './fields/declared-fields.ts';
-export { byOf, namesOf } from './fields/declared-fields.ts';
-export { type EventGroup, EventGroups, type Measure, type Tally } from './fields/event-groups.ts';
-export type { FieldFilter } from './fields/field-scope.ts';
-export { PayloadValues } from './fields/payload-values.ts';
-export { beginFieldsWithoutPast, hasEvents, readEventsLeft } from './fields/progress.ts';
-export type { ErasedValues } from './fields/recount.ts';
-export {
-  EVERY_ROW,
-  type Prefilter,
-  type RowFilter,
-  type TextTest,
-  type WordTest,
-} from './fields/row-filter.ts';
-export { Bins, type Histogram, histogramOf } from './fields/sketch.ts';
-export { MANY, NONE, OTHER, scalarValue, valueOfString } from './fields/value-text.ts';
-export { countDaysAway, type DayAway, readDaysAway, readWantedDays } from './maintenance/days-away.ts';
-export { BIN_DAYS, eraseApp, markAppDeleted } from './maintenance/deleted-apps.ts';
-export {
-  countErased,
-  digestOfErased,
-  ERASED_AT_ONCE,
-  type ErasedEvent,
-  type ErasedSummary,
-  erasedTogether,
-  forgetAnswers,
-  readErased,
-  readErasedSummary,
-  readPayloads,
-} from './maintenance/erasing.ts';
-export type { MaintenanceTasks } from './maintenance/loop.ts';
-export type { RecoveredRows, StrayCount } from './maintenance/stray-rows.ts';
-export { judgedNow, judgedTime } from './maintenance/time-judge.ts';
-export type {
-  Arrivals,
-  FeedCursor,
-  FeedSnapshot,
-  LiveCursor,
-  MinuteCounts,
-  NewCount,
-  NewEvent,
-} from './read/arrivals.ts';
-export { decodeFeedCursors, encodeFeedCursor, MAX_CURSOR_AGE_MS, sumCounts } from './read/arrivals.ts';
-export type { EventLines, LineReader } from './read/event-lines.ts';
-export type { Cursor, EventList, SingleEvent } from './read/event-list.ts';
-export { decodeCursor, encodeCursor } from './read/event-list.ts';
-export type { EventReader } from './read/event-reader.ts';
-export type { ScanRequest } from './read/event-scan.ts';
-export type { EventSearch, SearchStep } from './read/event-search.ts';
-export type { EventPage, Order, PageRequest, StoredEvent } from './read/page-request.ts';
-export type { Position } from './read/positions.ts';
-export { moveBoundariesOf, Retention, readBoundary, readRetention, readRules } from './retention.ts';
-export { readListed } from './words/lookup.ts';
-export type { EngineWrites } from './write/engine-writes.ts';
-
 /** What the storage of one database does, whatever its engine. Operations take the pool whose connections they use. */
 export type Storage = Awaited<ReturnType<typeof openStorage>>;
 

@@ -15,14 +15,11 @@ import { readConfig } from '../../src/config.ts';
 import { fieldFilterOf } from '../../src/read/filter/counted-values.ts';
 import type { Condition } from '../../src/read/filter/parse-filter.ts';
 import { parseFilters, payloadFilter } from '../../src/read/filter/payload-filter.ts';
-import type {
-  Cursor,
-  EventList,
-  EventReader,
-  SeriesRequest,
-  Storage,
-  StoredEvent,
-} from '../../src/storage/storage.ts';
+import type { SeriesRequest } from '../../src/storage/counts/series.ts';
+import type { Cursor, EventList } from '../../src/storage/read/event-list.ts';
+import type { EventReader } from '../../src/storage/read/event-reader.ts';
+import type { StoredEvent } from '../../src/storage/read/page-request.ts';
+import type { Storage } from '../../src/storage/storage.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { availableEngines } from '../support/database.ts';
 import { type FieldDatabase, fieldDatabase, type OpenFieldDatabase } from '../support/field-database.ts';

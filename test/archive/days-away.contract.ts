@@ -21,13 +21,9 @@ import { createEventIds } from '../../src/ingest/event-id.ts';
 import { connect, type Sql } from '../../src/storage/database/connect.ts';
 import { readInstallation } from '../../src/storage/database/installation-id.ts';
 import { ENGINES } from '../../src/storage/engines/engines.ts';
-import {
-  ConsumerStore,
-  openStorage,
-  readDaysAway,
-  readWantedDays,
-  type Storage,
-} from '../../src/storage/storage.ts';
+import { ConsumerStore } from '../../src/storage/feed/consumers.ts';
+import { readDaysAway, readWantedDays } from '../../src/storage/maintenance/days-away.ts';
+import { openStorage, type Storage } from '../../src/storage/storage.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
 import { EventWriter, type WriteOutcome } from '../../src/storage/write/event-writer.ts';
 import { DAY_AWAY } from '../../src/storage/write/failures.ts';

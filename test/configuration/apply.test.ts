@@ -10,7 +10,9 @@ import { type ApplyOptions, applyConfig, showConfig } from '../../src/configurat
 import type { AppEntry, ConfigDocument } from '../../src/configuration/document.ts';
 import { ConfigMistake, type Path, parseConfig } from '../../src/configuration/parse.ts';
 import { connect, type Sql } from '../../src/storage/database/connect.ts';
-import { ConsumerStore, type EventReader, openStorage } from '../../src/storage/storage.ts';
+import { ConsumerStore } from '../../src/storage/feed/consumers.ts';
+import type { EventReader } from '../../src/storage/read/event-reader.ts';
+import { openStorage } from '../../src/storage/storage.ts';
 import { type Outcome, tidemark } from '../support/command-line.ts';
 import { newOwnApp, newPerson } from '../support/person.ts';
 import { startTestService, type TestService, testSecret } from '../support/service.ts';

@@ -21,7 +21,7 @@ import { fromWall, isZone, toWall } from '../../dashboard/time-zone.ts';
 import { parseFilter } from '../../src/read/filter/parse-filter.ts';
 import { readConditions } from '../../src/read/typed/typed-conditions.ts';
 import { parseTyped } from '../../src/read/typed/typed-range.ts';
-import { isTimezone } from '../../src/storage/storage.ts';
+import { isTimezone } from '../../src/storage/counts/timezone.ts';
 
 const BERLIN = 'Europe/Berlin';
 const at = (text: string): number => Date.parse(text);

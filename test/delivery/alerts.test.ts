@@ -8,7 +8,8 @@ import { deliveryFacts, deliveryFindings } from '../../src/cli/doctor/delivery-f
 import { listAlerts, shownAlert } from '../../src/delivery/alerts/alert-rules.ts';
 import { latenessWarnings } from '../../src/delivery/alerts/lateness.ts';
 import { parseRule } from '../../src/delivery/alerts/rule.ts';
-import { type EventReader, openStorage } from '../../src/storage/storage.ts';
+import type { EventReader } from '../../src/storage/read/event-reader.ts';
+import { openStorage } from '../../src/storage/storage.ts';
 import { build, type Outcome, tidemark } from '../support/command-line.ts';
 import { hurryRounds, RunningClock, startTestService, type TestService, until } from '../support/service.ts';
 import { Receiver } from './receiver.ts';

@@ -10,8 +10,10 @@ import {
   ruleProblemText,
 } from '../../src/delivery/alerts/rule.ts';
 import { tryRule } from '../../src/delivery/alerts/trial.ts';
+import { sameLocalTime } from '../../src/storage/counts/timezone.ts';
+import type { WindowRequest } from '../../src/storage/counts/windows.ts';
 import type { Sql } from '../../src/storage/database/connect.ts';
-import { type EventReader, sameLocalTime, type WindowRequest } from '../../src/storage/storage.ts';
+import type { EventReader } from '../../src/storage/read/event-reader.ts';
 
 const MINUTE = 60_000;
 const RECHECKED = 5;

@@ -2,7 +2,7 @@
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import type { AlertTrial } from '../../src/api-types/answers.ts';
 import { findWebhook, skipEvent } from '../../src/delivery/webhooks.ts';
-import { ConsumerStore } from '../../src/storage/storage.ts';
+import { ConsumerStore } from '../../src/storage/feed/consumers.ts';
 import { addPastEvents } from '../dashboard/past-events.ts';
 import { joinApp, newOwnApp, newPerson, type Person, type Reply } from '../support/person.ts';
 import { hurryRounds, RunningClock, startTestService, type TestService, until } from '../support/service.ts';

@@ -10,7 +10,7 @@ import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { checkWebhookUrl, isPublicAddress, Names } from '../../src/delivery/addresses.ts';
 import { GIVE_UP_MS, Poster, waitAfter } from '../../src/delivery/signed-post.ts';
 import { findWebhook, skipEvent } from '../../src/delivery/webhooks.ts';
-import { ConsumerStore } from '../../src/storage/storage.ts';
+import { ConsumerStore } from '../../src/storage/feed/consumers.ts';
 import { readPage } from '../docs/pages.ts';
 import { build, type Outcome, tidemark } from '../support/command-line.ts';
 import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';

@@ -7,7 +7,7 @@ import { declareField } from '../../src/apps/fields.ts';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { addConsumer } from '../../src/delivery/consumers.ts';
 import { createEventIds } from '../../src/ingest/event-id.ts';
-import { ConsumerStore } from '../../src/storage/storage.ts';
+import { ConsumerStore } from '../../src/storage/feed/consumers.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../support/database.ts';
 import { postForLines } from '../support/lines.ts';
 import { LiveClient } from '../support/live-client.ts';

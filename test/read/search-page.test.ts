@@ -7,12 +7,10 @@ import {
   type SearchPageRequest,
 } from '../../src/read/events/search-page.ts';
 import { parseFilters, payloadFilter } from '../../src/read/filter/payload-filter.ts';
-import {
-  type EventReader,
-  openStorage,
-  type RowFilter,
-  type StoredEvent,
-} from '../../src/storage/storage.ts';
+import type { RowFilter } from '../../src/storage/fields/row-filter.ts';
+import type { EventReader } from '../../src/storage/read/event-reader.ts';
+import type { StoredEvent } from '../../src/storage/read/page-request.ts';
+import { openStorage } from '../../src/storage/storage.ts';
 import { postForLines } from '../support/lines.ts';
 import { newOwnApp, newPerson } from '../support/person.ts';
 import { sharedService, type TestService } from '../support/service.ts';

@@ -1,7 +1,8 @@
 /** Searches for words find the same events on every engine: those whose payload has them by the definition of a word. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { parseFilters, payloadFilter, type SearchedTexts } from '../../src/read/filter/payload-filter.ts';
-import { type EventReader, openStorage } from '../../src/storage/storage.ts';
+import type { EventReader } from '../../src/storage/read/event-reader.ts';
+import { openStorage } from '../../src/storage/storage.ts';
 import { availableEngines } from '../support/database.ts';
 import { type FieldDatabase, type FieldEvent, fieldDatabase } from '../support/field-database.ts';
 

@@ -3,8 +3,8 @@
  * statement happens at one moment, as a whole. The statements' SQL is tested on real servers; here it is known by its text.
  */
 import pg from 'pg';
+import type { Engine } from '../../src/storage/database/engine.ts';
 import { ENGINES } from '../../src/storage/engines/engines.ts';
-import type { Engine } from '../../src/storage/storage.ts';
 import { dateOf, dayOf } from '../../src/storage/write/accepted-event.ts';
 import { insertValues } from '../../src/storage/write/inserts.ts';
 import { readCopies } from './copies.ts';

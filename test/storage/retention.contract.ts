@@ -9,13 +9,10 @@ import { compareDay } from '../../src/storage/counts/differences.ts';
 import { connect, type Sql } from '../../src/storage/database/connect.ts';
 import { ENGINES } from '../../src/storage/engines/engines.ts';
 import { readCommitted } from '../../src/storage/feed/commit-order.ts';
-import {
-  type Cursor,
-  type EventReader,
-  type MaintenanceTasks,
-  openStorage,
-  type Storage,
-} from '../../src/storage/storage.ts';
+import type { MaintenanceTasks } from '../../src/storage/maintenance/loop.ts';
+import type { Cursor } from '../../src/storage/read/event-list.ts';
+import type { EventReader } from '../../src/storage/read/event-reader.ts';
+import { openStorage, type Storage } from '../../src/storage/storage.ts';
 import { availableEngines, type TestDatabase, type TestEngine, testDatabase } from '../support/database.ts';
 import { testSecret } from '../support/service.ts';
 import { type EventRow, storeRows } from '../support/stored-events.ts';

@@ -5,18 +5,15 @@ import { COMMAND_LINE } from '../../src/accounts/log/audit.ts';
 import { createApp, deleteApp } from '../../src/apps/apps.ts';
 import { createEventIds } from '../../src/ingest/event-id.ts';
 import { connect, type Sql } from '../../src/storage/database/connect.ts';
-import {
-  type EventList,
-  type EventReader,
-  hasSchema,
-  type MaintenanceTasks,
-  openStorage,
-  type PageRequest,
-  type RowFilter,
-  type ScanRequest,
-  type Storage,
-  type StorageSettings,
-} from '../../src/storage/storage.ts';
+import { hasSchema } from '../../src/storage/database-facts.ts';
+import type { StorageSettings } from '../../src/storage/engines/storage-engine.ts';
+import type { RowFilter } from '../../src/storage/fields/row-filter.ts';
+import type { MaintenanceTasks } from '../../src/storage/maintenance/loop.ts';
+import type { EventList } from '../../src/storage/read/event-list.ts';
+import type { EventReader } from '../../src/storage/read/event-reader.ts';
+import type { ScanRequest } from '../../src/storage/read/event-scan.ts';
+import type { PageRequest } from '../../src/storage/read/page-request.ts';
+import { openStorage, type Storage } from '../../src/storage/storage.ts';
 import { availableEngines, type TestDatabase, type TestEngine, testDatabase } from '../support/database.ts';
 import { removedByTransaction } from '../support/held-snapshot.ts';
 import { testSecret, until } from '../support/service.ts';

@@ -6,14 +6,14 @@ import { payloadFilter } from '../../src/read/filter/payload-filter.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../src/storage/counts/levels.ts';
 import type { NumberStats } from '../../src/storage/counts/summary-series.ts';
 import type { Sql } from '../../src/storage/database/connect.ts';
-import type { FieldKind } from '../../src/storage/fields/declared-fields.ts';
 import { type FieldFilter, resolveFieldScope } from '../../src/storage/fields/field-scope.ts';
-import { PayloadValues } from '../../src/storage/fields/payload-values.ts';
+import { type FieldKind, PayloadValues } from '../../src/storage/fields/payload-values.ts';
 import { Bins, histogramOf } from '../../src/storage/fields/sketch.ts';
 import { MANY } from '../../src/storage/fields/value-text.ts';
+import type { LineReader } from '../../src/storage/read/event-lines.ts';
 import { readPageIn } from '../../src/storage/read/event-page.ts';
+import type { EventReader } from '../../src/storage/read/event-reader.ts';
 import { readSnapshot } from '../../src/storage/read/snapshot.ts';
-import type { EventReader, LineReader } from '../../src/storage/storage.ts';
 import type { FieldEvent } from './field-database.ts';
 
 const PLENTY = 1_000_000;

@@ -3,7 +3,7 @@
 import { createPublicId } from '../../base/token-text.ts';
 import { refused } from '../../errors.ts';
 import { errorCode, type Fragment, type Sql, type Transaction } from '../../storage/database/connect.ts';
-import { judgedTime } from '../../storage/storage.ts';
+import { judgedTime } from '../../storage/maintenance/time-judge.ts';
 import type { Email } from './email.ts';
 
 /** An account without its password hash. */

@@ -8,7 +8,7 @@ import { done } from '../../http/data.ts';
 import type { Outcome } from '../../http/exchange.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/database/connect.ts';
-import type { EventReader } from '../../storage/storage.ts';
+import type { EventReader } from '../../storage/read/event-reader.ts';
 import {
   countHidden,
   listRetention,

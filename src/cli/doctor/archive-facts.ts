@@ -1,7 +1,7 @@
 /** What the doctor knows of the archive. */
 import type { Config } from '../../config.ts';
 import type { Sql } from '../../storage/database/connect.ts';
-import { countDaysAway } from '../../storage/storage.ts';
+import { countDaysAway } from '../../storage/maintenance/days-away.ts';
 import { type Finding, note, ok, problem, warning } from './finding.ts';
 
 export interface ArchiveFacts {

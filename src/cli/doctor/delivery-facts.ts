@@ -9,7 +9,7 @@ import {
 } from '../../delivery/alerts/alert-rules.ts';
 import { latenessWarnings } from '../../delivery/alerts/lateness.ts';
 import type { Sql } from '../../storage/database/connect.ts';
-import type { EventReader } from '../../storage/storage.ts';
+import type { EventReader } from '../../storage/read/event-reader.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
 
 export interface DeliveryFacts {

@@ -1,6 +1,6 @@
 /** The facts that the checks of the doctor work on. */
 import type { Config } from '../../config.ts';
-import type { DatabaseFacts } from '../../storage/storage.ts';
+import type { DatabaseFacts } from '../../storage/database-facts.ts';
 import type { ArchiveFacts } from './archive-facts.ts';
 import type { DeliveryFacts } from './delivery-facts.ts';
 import type { LeftErasure } from './erasure-facts.ts';

@@ -6,7 +6,7 @@
  */
 import { createHash, type Hash } from 'node:crypto';
 import { OperatorError } from '../../errors.ts';
-import type { RowSection, SequenceValue } from '../../storage/storage.ts';
+import type { RowSection, SequenceValue } from '../../storage/backup/catalog.ts';
 
 export const FORMAT_VERSION = 1;
 

@@ -1,9 +1,10 @@
 /** The database of this installation, as commands open it. */
 import { type Config, readConfig } from '../../config.ts';
+import type { ArchiveSource } from '../../storage/database/archive-source.ts';
 import { connect, type Sql } from '../../storage/database/connect.ts';
 import type { Database } from '../../storage/database/database.ts';
 import { openDatabase } from '../../storage/database/open.ts';
-import { type ArchiveSource, openMigratedStorage, openStorage, type Storage } from '../../storage/storage.ts';
+import { openMigratedStorage, openStorage, type Storage } from '../../storage/storage.ts';
 import { commandLog } from '../output.ts';
 
 export interface Installation {

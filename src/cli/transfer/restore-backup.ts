@@ -1,7 +1,8 @@
 /** Restores a backup into an empty database in one transaction. */
 import type pg from 'pg';
+import type { Restore } from '../../storage/backup/restore.ts';
 import type { Sql } from '../../storage/database/connect.ts';
-import type { Restore, Storage } from '../../storage/storage.ts';
+import type { Storage } from '../../storage/storage.ts';
 import { type BackupReader, damaged } from './backup-format.ts';
 
 export interface RestoreOptions {

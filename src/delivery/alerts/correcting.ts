@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { grouped } from '../../base/grouped.ts';
 import { DAY_MS, MINUTE_MS } from '../../base/time-units.ts';
-import type { EventReader } from '../../storage/storage.ts';
+import type { EventReader } from '../../storage/read/event-reader.ts';
 import { type ActiveRule, activeAlerts, RECHECKED_MINUTES } from './alert-rules.ts';
 import { firingMinutes } from './judge.ts';
 import { MOST_WINDOWS_OF_APP } from './judging.ts';

@@ -4,7 +4,8 @@
  */
 import { renameFiring } from '../../apps/annotations.ts';
 import type { Sql, Transaction } from '../../storage/database/connect.ts';
-import { type ErasedValues, MANY, NONE, OTHER } from '../../storage/storage.ts';
+import type { ErasedValues } from '../../storage/fields/recount.ts';
+import { MANY, NONE, OTHER } from '../../storage/fields/value-text.ts';
 import { annotationOf, markOf, type RenamedSeries, renamedBody, renamedMessage } from './messages.ts';
 import { isRuleProblem, parseRule, type Rule } from './rule.ts';
 

@@ -7,7 +7,7 @@ import { randomUUID } from 'node:crypto';
 import { TimeSlice } from '../../base/time-slice.ts';
 import { DAY_MS, MINUTE_MS } from '../../base/time-units.ts';
 import type { Sql, Transaction } from '../../storage/database/connect.ts';
-import type { EventReader } from '../../storage/storage.ts';
+import type { EventReader } from '../../storage/read/event-reader.ts';
 import { type ActiveRule, isAhead, RECHECKED_MINUTES } from './alert-rules.ts';
 import { type Episode, reconcile, type SeriesValues, type Transition } from './judge.ts';
 import type { Said } from './messages.ts';

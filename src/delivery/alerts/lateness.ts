@@ -3,7 +3,7 @@ import { type LateEvents, lateEvents } from '../../apps/usage-store.ts';
 import { mapInSlices, TimeSlice } from '../../base/time-slice.ts';
 import { MINUTE_MS } from '../../base/time-units.ts';
 import type { Sql } from '../../storage/database/connect.ts';
-import type { EventReader } from '../../storage/storage.ts';
+import type { EventReader } from '../../storage/read/event-reader.ts';
 import { RECHECKED_MINUTES } from './alert-rules.ts';
 import { isRuleProblem, partsOf, type Rule, type RuleProblem, spellDuration } from './rule.ts';
 

@@ -8,7 +8,7 @@ import { spellPath } from '../../base/path-text.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS, QUARTER_HOUR_MS } from '../../base/time-units.ts';
 import { fieldFilterOf } from '../../read/filter/counted-values.ts';
 import { type Condition, parseFilter, parsePath } from '../../read/filter/parse-filter.ts';
-import type { FieldFilter } from '../../storage/storage.ts';
+import type { FieldFilter } from '../../storage/fields/field-scope.ts';
 
 export type Measure = 'count' | MeasureStat;
 export const MEASURES: readonly Measure[] = ['count', ...STATS, 'distinct'];

@@ -4,7 +4,7 @@ import { TimeSlice } from '../../base/time-slice.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../base/time-units.ts';
 import { WrongField } from '../../errors.ts';
 import type { Sql } from '../../storage/database/connect.ts';
-import type { EventReader } from '../../storage/storage.ts';
+import type { EventReader } from '../../storage/read/event-reader.ts';
 import { firingMinutes, type Limits, type SeriesValues } from './judge.ts';
 import { thresholdOf } from './messages.ts';
 import { firesBelow, partsOf, type Rule } from './rule.ts';

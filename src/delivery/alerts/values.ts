@@ -1,8 +1,11 @@
 /** Values of the rules of alerts at each minute, from the counts alone. */
 import { TimeSlice } from '../../base/time-slice.ts';
 import { DAY_MS, MINUTE_MS, QUARTER_HOUR_MS } from '../../base/time-units.ts';
+import type { Stats } from '../../storage/counts/summary-series.ts';
+import { sameLocalTime } from '../../storage/counts/timezone.ts';
+import type { WindowRequest } from '../../storage/counts/windows.ts';
 import type { Sql } from '../../storage/database/connect.ts';
-import { type EventReader, type Stats, sameLocalTime, type WindowRequest } from '../../storage/storage.ts';
+import type { EventReader } from '../../storage/read/event-reader.ts';
 import type { Limits, SeriesValues, Test } from './judge.ts';
 import { firesBelow, type Measure, type Measured, partsOf, type Rule } from './rule.ts';
 

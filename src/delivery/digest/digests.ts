@@ -5,8 +5,8 @@ import { MAX_BOARDS } from '../../apps/boards.ts';
 import { rolesThat } from '../../base/roles.ts';
 import { DAY_MS, HOUR_MS } from '../../base/time-units.ts';
 import { refused } from '../../errors.ts';
+import { instantOf, localOf } from '../../storage/counts/timezone.ts';
 import type { Sql, Transaction } from '../../storage/database/connect.ts';
-import { instantOf, localOf } from '../../storage/storage.ts';
 
 const HOUR = 8;
 /** 1970-01-01 was a Thursday. */

@@ -6,8 +6,8 @@ import { invalidField, Rejection } from '../../errors.ts';
 import { done, type Nothing } from '../../http/data.ts';
 import type { Answer } from '../../http/exchange.ts';
 import type { Parameter, Route } from '../../http/route.ts';
+import { isTimezone } from '../../storage/counts/timezone.ts';
 import type { Sql } from '../../storage/database/connect.ts';
-import { isTimezone } from '../../storage/storage.ts';
 import { type DigestOf, findDigest, removeDigest, setDigest, stopDigest } from './digests.ts';
 
 export interface DigestRoutesOptions {

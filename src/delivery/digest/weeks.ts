@@ -8,8 +8,10 @@ import { sum } from '../../base/sum.ts';
 import { DAY_MS } from '../../base/time-units.ts';
 import { asksForHidden, listOf, parsePart } from '../../base/view.ts';
 import { readBoardCharts } from '../../read/charts/board-route.ts';
+import type { Series } from '../../storage/counts/series.ts';
+import { instantOf, localOf } from '../../storage/counts/timezone.ts';
 import type { Sql } from '../../storage/database/connect.ts';
-import { instantOf, localOf, type Series, type Storage } from '../../storage/storage.ts';
+import type { Storage } from '../../storage/storage.ts';
 import type { Values } from '../picture.ts';
 import type { DueDigest } from './digests.ts';
 

@@ -2,7 +2,8 @@
 
 import { Rejection } from '../../errors.ts';
 import { FORWARDING_HEADERS } from '../../http/client-address.ts';
-import { json, objectOf, type Schema } from '../../http/operation.ts';
+import { json, objectOf } from '../../http/operation.ts';
+import type { Schema } from '../../http/query.ts';
 import type { Declaration, Method, Route } from '../../http/route.ts';
 import { COUNT, REFUSED_EVENT, TIMESTAMP } from '../declarations.ts';
 import { COLLECT } from './collect-format.ts';

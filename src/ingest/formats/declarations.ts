@@ -1,6 +1,7 @@
 /** The routes of producers that send other formats, as the API's description shows them. */
 import { Rejection } from '../../errors.ts';
-import { type AnswerShape, json, objectOf, type Schema } from '../../http/operation.ts';
+import { type AnswerShape, json, objectOf } from '../../http/operation.ts';
+import type { Schema } from '../../http/query.ts';
 import type { Declaration } from '../../http/route.ts';
 import { BATCH_ANSWER, COUNTS_ANSWER } from '../declarations.ts';
 import { ATTRIBUTE_PREFIX, BATCH_TYPE, STRUCTURED_TYPE } from './cloud-events.ts';

@@ -2,7 +2,7 @@
 import type { Logger } from 'pino';
 import type { Rejection } from '../../errors.ts';
 import { Availability, type AvailabilityOptions } from '../../storage/database/availability.ts';
-import { ByNode, type DataNode } from '../../storage/storage.ts';
+import { ByNode, type DataNode } from '../../storage/database/nodes.ts';
 import type { AcceptedEvent } from '../../storage/write/accepted-event.ts';
 import {
   EventWriter,

@@ -5,8 +5,9 @@
  */
 import type { Logger } from 'pino';
 import { Rejection } from '../../errors.ts';
-import { ByNode, type DataNode, type EngineWrites, type Nodes } from '../../storage/storage.ts';
+import { ByNode, type DataNode, type Nodes } from '../../storage/database/nodes.ts';
 import { type AcceptedEvent, dateOf, dayOf, startOfDay } from '../../storage/write/accepted-event.ts';
+import type { EngineWrites } from '../../storage/write/engine-writes.ts';
 import { EventWriter, type Outcomes, type WriteOutcome } from '../../storage/write/event-writer.ts';
 import { type Failure, NO_PARTITION, type WriteTimeouts } from '../../storage/write/failures.ts';
 import type { FinalFailure } from '../../storage/write/group-commit.ts';

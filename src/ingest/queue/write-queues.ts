@@ -5,7 +5,7 @@
 import type { RoomLimits } from '../../base/room.ts';
 import type { Rejection } from '../../errors.ts';
 import type { Answer } from '../../http/exchange.ts';
-import { ByNode, type DataNode, type Nodes } from '../../storage/storage.ts';
+import { ByNode, type DataNode, type Nodes } from '../../storage/database/nodes.ts';
 import { type AcceptedEvent, isKeyed } from '../../storage/write/accepted-event.ts';
 import type { Outcomes, WriteOutcome } from '../../storage/write/event-writer.ts';
 import type { IdempotentRequest } from '../../storage/write/idempotent-writer.ts';

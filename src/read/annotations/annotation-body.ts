@@ -4,7 +4,8 @@ import { bodyOf } from '../../accounts/routes/body.ts';
 import { ANNOTATION_KINDS, type NewAnnotation } from '../../apps/annotations.ts';
 import { lengthProblem } from '../../apps/name.ts';
 import { invalidField, Rejection } from '../../errors.ts';
-import { objectOf, type Schema } from '../../http/operation.ts';
+import { objectOf } from '../../http/operation.ts';
+import type { Schema } from '../../http/query.ts';
 import { parseBound } from '../iso-date.ts';
 import { EARLIEST, LATEST } from '../scope-query.ts';
 

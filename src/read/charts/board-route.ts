@@ -11,7 +11,7 @@ import { Rejection } from '../../errors.ts';
 import { done } from '../../http/data.ts';
 import type { ReadPlace } from '../../http/read-slots.ts';
 import type { Route } from '../../http/route.ts';
-import { instantOf, localOf } from '../../storage/storage.ts';
+import { instantOf, localOf } from '../../storage/counts/timezone.ts';
 import { findChartTypes, hasEvents } from '../scope-query.ts';
 import { BOARD_PARAMETERS, BOARD_QUERY, CHART_QUERY, conditionsOf, NUMBERS_QUERY } from './chart-query.ts';
 import { readNumbersOf } from './numbers-route.ts';

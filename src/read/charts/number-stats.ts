@@ -4,7 +4,8 @@ import { type Stat as FieldStat, MEASURES, type MeasureStat, STATS } from '../..
 import { objectOf } from '../../http/operation.ts';
 import { type Parameter, wholeNumber } from '../../http/query.ts';
 import { compareDecimals, parseDecimal } from '../../json/decimal.ts';
-import { Bins, type Histogram, histogramOf, type Stats } from '../../storage/storage.ts';
+import type { Stats } from '../../storage/counts/summary-series.ts';
+import { Bins, type Histogram, histogramOf } from '../../storage/fields/sketch.ts';
 import { COUNT } from '../answer-shapes.ts';
 import { VALUE, VALUE_IS_NUMBER } from '../fields/shown-value.ts';
 

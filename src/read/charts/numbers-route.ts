@@ -7,22 +7,19 @@ import { Rejection } from '../../errors.ts';
 import { done } from '../../http/data.ts';
 import type { ReadPlace } from '../../http/read-slots.ts';
 import type { Route } from '../../http/route.ts';
-import type { Sql } from '../../storage/database/connect.ts';
+import type { BucketsProblem } from '../../storage/counts/buckets.ts';
+import type { SeriesFrame, SeriesRequest } from '../../storage/counts/series.ts';
 import {
-  type BucketsProblem,
-  EVERY_ROW,
-  type EventGroup,
-  EventGroups,
   noStats,
-  type RowFilter,
-  type SeriesFrame,
-  type SeriesRequest,
   type Stats,
   type SummaryLine,
   type SummaryQuestion,
   type SummarySeries,
   statsOf,
-} from '../../storage/storage.ts';
+} from '../../storage/counts/summary-series.ts';
+import type { Sql } from '../../storage/database/connect.ts';
+import { type EventGroup, EventGroups } from '../../storage/fields/event-groups.ts';
+import { EVERY_ROW, type RowFilter } from '../../storage/fields/row-filter.ts';
 import { type SearchBudget, searchThrough } from '../events/search-page.ts';
 import { nameOf } from '../fields/shown-value.ts';
 import { whyNotCounted } from '../fields/why-not-counted.ts';

@@ -9,7 +9,7 @@ import { Rejection } from '../../errors.ts';
 import { done } from '../../http/data.ts';
 import { Query } from '../../http/query.ts';
 import type { Route } from '../../http/route.ts';
-import { instantOf, localOf } from '../../storage/storage.ts';
+import { instantOf, localOf } from '../../storage/counts/timezone.ts';
 import { spellPath } from '../fields/payload-paths.ts';
 import { timezone } from '../scope-query.ts';
 import { CHART_QUERY } from './chart-query.ts';

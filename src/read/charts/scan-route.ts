@@ -10,14 +10,11 @@ import { Rejection } from '../../errors.ts';
 import { done } from '../../http/data.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/database/connect.ts';
-import {
-  EVERY_ROW,
-  encodeCursor,
-  MANY,
-  OTHER,
-  PayloadValues,
-  type StoredEvent,
-} from '../../storage/storage.ts';
+import { PayloadValues } from '../../storage/fields/payload-values.ts';
+import { EVERY_ROW } from '../../storage/fields/row-filter.ts';
+import { MANY, OTHER } from '../../storage/fields/value-text.ts';
+import { encodeCursor } from '../../storage/read/event-list.ts';
+import type { StoredEvent } from '../../storage/read/page-request.ts';
 import { type SearchBudget, searchThrough } from '../events/search-page.ts';
 import { nameOf } from '../fields/shown-value.ts';
 import { findExceptTypes, findTypes } from '../scope-query.ts';

@@ -9,12 +9,10 @@ import { Rejection } from '../../errors.ts';
 import { done } from '../../http/data.ts';
 import type { ReadPlace } from '../../http/read-slots.ts';
 import type { Route } from '../../http/route.ts';
-import {
-  type EventReader,
-  type FieldLine,
-  MAX_CURSOR_AGE_MS,
-  type SeriesRequest,
-} from '../../storage/storage.ts';
+import type { FieldLine } from '../../storage/counts/field-series.ts';
+import type { SeriesRequest } from '../../storage/counts/series.ts';
+import { MAX_CURSOR_AGE_MS } from '../../storage/read/arrivals.ts';
+import type { EventReader } from '../../storage/read/event-reader.ts';
 import { spellPath } from '../fields/payload-paths.ts';
 import { nameOf } from '../fields/shown-value.ts';
 import { type ChartTypes, findChartTypes, findExceptTypes, findTypes } from '../scope-query.ts';

@@ -2,15 +2,11 @@
 
 import { isDeepStrictEqual } from 'node:util';
 import { sum } from '../../base/sum.ts';
-import type {
-  BucketsProblem,
-  EventReader,
-  FieldFilter,
-  FieldLine,
-  FieldSeries,
-  Series,
-  SeriesFrame,
-} from '../../storage/storage.ts';
+import type { BucketsProblem } from '../../storage/counts/buckets.ts';
+import type { FieldLine, FieldSeries } from '../../storage/counts/field-series.ts';
+import type { Series, SeriesFrame } from '../../storage/counts/series.ts';
+import type { FieldFilter } from '../../storage/fields/field-scope.ts';
+import type { EventReader } from '../../storage/read/event-reader.ts';
 
 /** What is counted apart: nothing, event types, or the values of the field of a path. */
 export type By = 'none' | 'type' | readonly string[];

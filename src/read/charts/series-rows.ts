@@ -9,18 +9,17 @@ import { Rejection } from '../../errors.ts';
 import type { DataOf } from '../../http/data.ts';
 import { dataOf, json, objectOf } from '../../http/operation.ts';
 import { flag, Invalid, invalidParameters, oneOf, Query, text } from '../../http/query.ts';
-import type { Sql } from '../../storage/database/connect.ts';
+import type { WidthName } from '../../storage/counts/buckets.ts';
+import type { Series, SeriesRequest } from '../../storage/counts/series.ts';
 import type {
-  EventReader,
-  Histogram,
-  Series,
-  SeriesRequest,
   Stats,
   SummaryLine,
   SummaryQuestion,
   SummarySeries,
-  WidthName,
-} from '../../storage/storage.ts';
+} from '../../storage/counts/summary-series.ts';
+import type { Sql } from '../../storage/database/connect.ts';
+import type { Histogram } from '../../storage/fields/sketch.ts';
+import type { EventReader } from '../../storage/read/event-reader.ts';
 import { COUNT, nullable, TIMESTAMP, TYPE_ID } from '../answer-shapes.ts';
 import { type AppRead, appRead } from '../app-read.ts';
 import { VALUE, VALUE_IS_NUMBER, valueInRow } from '../fields/shown-value.ts';

@@ -1,7 +1,7 @@
 /** The query of GET /public/get_events: raw text → what to read, or the refusal that names the parameter at fault. */
 import { Rejection } from '../../errors.ts';
 import { Invalid, oneOf, type Parameter, Query, text, wholeNumber } from '../../http/query.ts';
-import type { Order } from '../../storage/storage.ts';
+import type { Order } from '../../storage/read/page-request.ts';
 import { APP_ID, TYPE_ID } from '../answer-shapes.ts';
 import { parseBound } from '../iso-date.ts';
 

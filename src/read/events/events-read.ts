@@ -4,7 +4,9 @@ import { Rejection } from '../../errors.ts';
 import { dataOf, json, objectOf } from '../../http/operation.ts';
 import { Invalid, invalidParameters, oneOf, Query, text, wholeNumber } from '../../http/query.ts';
 import type { ReadPlace } from '../../http/read-slots.ts';
-import { decodeCursor, encodeCursor, type RowFilter, type StoredEvent } from '../../storage/storage.ts';
+import type { RowFilter } from '../../storage/fields/row-filter.ts';
+import { decodeCursor, encodeCursor } from '../../storage/read/event-list.ts';
+import type { StoredEvent } from '../../storage/read/page-request.ts';
 import {
   COUNT,
   CURSOR,

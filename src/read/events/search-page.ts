@@ -1,6 +1,10 @@
 /** A page of events whose payload passes a filter: as much of a search as one request may cost. */
 import { type SearchedBy, searchedByBoth } from '../../base/searched-by.ts';
-import type { EventReader, Position, RowFilter, ScanRequest, StoredEvent } from '../../storage/storage.ts';
+import type { RowFilter } from '../../storage/fields/row-filter.ts';
+import type { EventReader } from '../../storage/read/event-reader.ts';
+import type { ScanRequest } from '../../storage/read/event-scan.ts';
+import type { StoredEvent } from '../../storage/read/page-request.ts';
+import type { Position } from '../../storage/read/positions.ts';
 
 /** What one page may look at. */
 export interface SearchBudget {

@@ -3,7 +3,7 @@ import { pipeline } from 'node:stream';
 import { createGzip } from 'node:zlib';
 import { TimeSlice } from '../../base/time-slice.ts';
 import type { Path } from '../../base/turns.ts';
-import type { EventLines } from '../../storage/storage.ts';
+import type { EventLines } from '../../storage/read/event-lines.ts';
 import { type CsvForm, CsvLines, type FieldColumn } from './csv-lines.ts';
 
 export const FORMATS = ['ndjson', 'csv'] as const;

@@ -6,13 +6,10 @@ import type { Outcome } from '../../http/exchange.ts';
 import { objectOf } from '../../http/operation.ts';
 import { flag, Invalid, oneOf, type Parameter, Query, text, texts } from '../../http/query.ts';
 import type { ReadPlace, ReadSlots, ReadTurn } from '../../http/read-slots.ts';
-import {
-  decodeCursor,
-  type EventLines,
-  type EventReader,
-  type LineReader,
-  type Position,
-} from '../../storage/storage.ts';
+import type { EventLines, LineReader } from '../../storage/read/event-lines.ts';
+import { decodeCursor } from '../../storage/read/event-list.ts';
+import type { EventReader } from '../../storage/read/event-reader.ts';
+import type { Position } from '../../storage/read/positions.ts';
 import { EVENT_ID, PAYLOAD, SEARCHED_BY_NOTE, TIMESTAMP, TYPE_ID } from '../answer-shapes.ts';
 import { type AppRead, appReadByParts, type ReadCall } from '../app-read.ts';
 import { fieldFilterOf } from '../filter/counted-values.ts';

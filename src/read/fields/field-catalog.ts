@@ -1,7 +1,7 @@
 /** What the payloads of a sample have in common: the paths of each event type, with kinds and examples. */
 import type { SeenField } from '../../api-types/answers.ts';
 import { TimeSlice } from '../../base/time-slice.ts';
-import type { StoredEvent } from '../../storage/storage.ts';
+import type { StoredEvent } from '../../storage/read/page-request.ts';
 import { KINDS, type Kind, visitPaths } from './payload-paths.ts';
 
 export interface CatalogField extends Omit<SeenField<Date>, 'typeName' | 'declaredAs' | 'unit' | 'decimals'> {

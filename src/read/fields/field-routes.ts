@@ -15,7 +15,7 @@ import { invalidField, Rejection } from '../../errors.ts';
 import { done } from '../../http/data.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/database/connect.ts';
-import type { FieldKind } from '../../storage/storage.ts';
+import type { FieldKind } from '../../storage/fields/payload-values.ts';
 import { parsePath } from '../filter/parse-filter.ts';
 import { shownField } from './shown-field.ts';
 

@@ -8,16 +8,12 @@ import { Rejection } from '../../errors.ts';
 import { dataOf, json, objectOf } from '../../http/operation.ts';
 import { Invalid, Query, text, wholeNumber } from '../../http/query.ts';
 import type { ReadPlace } from '../../http/read-slots.ts';
-import {
-  EVERY_ROW,
-  type EventReader,
-  type FieldFilter,
-  MANY,
-  OTHER,
-  PayloadValues,
-  type RowFilter,
-  type StoredEvent,
-} from '../../storage/storage.ts';
+import type { FieldFilter } from '../../storage/fields/field-scope.ts';
+import { PayloadValues } from '../../storage/fields/payload-values.ts';
+import { EVERY_ROW, type RowFilter } from '../../storage/fields/row-filter.ts';
+import { MANY, OTHER } from '../../storage/fields/value-text.ts';
+import type { EventReader } from '../../storage/read/event-reader.ts';
+import type { StoredEvent } from '../../storage/read/page-request.ts';
 import { COUNT, nullable, TIMESTAMP } from '../answer-shapes.ts';
 import { type AppRead, answered, appRead } from '../app-read.ts';
 import { readSearchPage, SEARCH_BUDGET, type SearchBudget } from '../events/search-page.ts';

@@ -4,7 +4,7 @@ import { type FieldProgress, listFieldProgress } from '../../apps/fields.ts';
 import { notYet, type Rejection } from '../../errors.ts';
 import { invalidParameters } from '../../http/query.ts';
 import type { Sql } from '../../storage/database/connect.ts';
-import type { FieldKind } from '../../storage/storage.ts';
+import type { FieldKind } from '../../storage/fields/payload-values.ts';
 import { spellPath } from './payload-paths.ts';
 
 export interface UncountedRead {

@@ -1,7 +1,8 @@
 /** The values of a field for which a condition holds, as the counts of declared fields know them. */
 
 import { notYet } from '../../errors.ts';
-import { type FieldFilter, OTHER, scalarValue, valueOfString } from '../../storage/storage.ts';
+import type { FieldFilter } from '../../storage/fields/field-scope.ts';
+import { OTHER, scalarValue, valueOfString } from '../../storage/fields/value-text.ts';
 import { type Condition, isScalar } from './parse-filter.ts';
 import { hasTexts, payloadFilter, type SearchedTexts } from './payload-filter.ts';
 

@@ -1,6 +1,6 @@
 /** The parameters `filter`, `q` and `word` of a read. */
 import { Invalid, type Parameter, text, texts } from '../../http/query.ts';
-import type { RowFilter } from '../../storage/storage.ts';
+import type { RowFilter } from '../../storage/fields/row-filter.ts';
 import { type Condition, MAX_FILTER_LENGTH } from './parse-filter.ts';
 import { parseFilters, payloadFilter, type SearchedTexts } from './payload-filter.ts';
 

@@ -5,7 +5,7 @@
 
 import { type Decimal, parseDecimal } from '../../json/decimal.ts';
 import { OTHER_NUMBER, wordsOf } from '../../json/words.ts';
-import type { TextTest, WordTest } from '../../storage/storage.ts';
+import type { TextTest, WordTest } from '../../storage/fields/row-filter.ts';
 import { type Condition, isScalar, type Operand } from './parse-filter.ts';
 
 /** Characters that JSON text only has as escapes; and halves of characters, which UTF-8 only has so. */

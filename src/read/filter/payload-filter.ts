@@ -1,7 +1,7 @@
 /** The filter of a read: conditions on the payload and texts to search for, of which all must be met. */
 import { unescaped } from '../../json/strings.ts';
 import { containsWord, innerWordsOf, wordsOf } from '../../json/words.ts';
-import type { RowFilter, TextTest, WordTest } from '../../storage/storage.ts';
+import type { RowFilter, TextTest, WordTest } from '../../storage/fields/row-filter.ts';
 import { containing, narrowingOf, wordTestOf } from './narrowing.ts';
 import { type Condition, parseFilter } from './parse-filter.ts';
 import { matcherOf, type PayloadTest } from './payload-matcher.ts';

@@ -5,7 +5,7 @@
  */
 import { skipSpace } from '../../json/lexer.ts';
 import { scalarEnd, stringEnd } from '../../json/walk.ts';
-import type { Prefilter } from '../../storage/storage.ts';
+import type { Prefilter } from '../../storage/fields/row-filter.ts';
 import { spellings } from './narrowing.ts';
 import type { Condition } from './parse-filter.ts';
 import { type ScalarTest, scalarTestOf } from './payload-matcher.ts';

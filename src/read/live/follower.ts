@@ -7,7 +7,6 @@ import { deadline } from '../../base/timeout.ts';
 import { errorCode } from '../../storage/database/connect.ts';
 import {
   type Arrivals,
-  type EventReader,
   encodeFeedCursor,
   type FeedCursor,
   type FeedSnapshot,
@@ -15,7 +14,8 @@ import {
   MAX_CURSOR_AGE_MS,
   type MinuteCounts,
   sumCounts,
-} from '../../storage/storage.ts';
+} from '../../storage/read/arrivals.ts';
+import type { EventReader } from '../../storage/read/event-reader.ts';
 import * as messages from './messages.ts';
 
 /** A client that watches the app. */

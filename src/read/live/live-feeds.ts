@@ -6,7 +6,8 @@ import type { Path } from '../../base/turns.ts';
 import { Rejection } from '../../errors.ts';
 import type { AnswerStream, StreamAnswer } from '../../http/stream.ts';
 import type { Sql } from '../../storage/database/connect.ts';
-import { decodeFeedCursors, type EventReader } from '../../storage/storage.ts';
+import { decodeFeedCursors } from '../../storage/read/arrivals.ts';
+import type { EventReader } from '../../storage/read/event-reader.ts';
 import { Follower, type Watcher } from './follower.ts';
 import * as messages from './messages.ts';
 

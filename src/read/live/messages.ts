@@ -1,6 +1,7 @@
 /** The feed's messages in the format of server-sent events (WHATWG HTML, 9.2). Their ids are cursors. */
-import { objectOf, type Schema } from '../../http/operation.ts';
-import type { Arrivals, NewEvent } from '../../storage/storage.ts';
+import { objectOf } from '../../http/operation.ts';
+import type { Schema } from '../../http/query.ts';
+import type { Arrivals, NewEvent } from '../../storage/read/arrivals.ts';
 import { COUNT, EVENT_ID, PAYLOAD, TIMESTAMP, TYPE_ID } from '../answer-shapes.ts';
 
 /** A comment: the heartbeat, and the filler of the stream. */

@@ -13,7 +13,7 @@ import { Invalid, invalidParameters, type Parameter, Query, texts } from '../../
 import type { ReadPlace } from '../../http/read-slots.ts';
 import type { Declaration, Route } from '../../http/route.ts';
 import { EXPOSITION_TYPE, headOf, lineOf, type Sample, wellFormed } from '../../metrics/metrics.ts';
-import type { FieldKind } from '../../storage/storage.ts';
+import type { FieldKind } from '../../storage/fields/payload-values.ts';
 import { spellPath } from '../fields/payload-paths.ts';
 import { shownValue } from '../fields/shown-value.ts';
 import { valuesByCounts } from '../fields/values-read.ts';

@@ -8,12 +8,13 @@ import { Rejection } from '../../errors.ts';
 import { basicCredentials, bearerToken } from '../../http/bearer.ts';
 import { ACCEPT_ENCODING, compressedAnswer } from '../../http/compressed-answer.ts';
 import type { Exchange, Outcome } from '../../http/exchange.ts';
-import { json, type Operation, objectOf, type Schema } from '../../http/operation.ts';
+import { json, type Operation, objectOf } from '../../http/operation.ts';
 import {
   Invalid,
   invalidParameters,
   type Parameter,
   Query,
+  type Schema,
   text,
   texts,
   wholeNumber,

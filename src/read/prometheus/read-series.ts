@@ -5,7 +5,7 @@ import type { ResourceToken } from '../../apps/resource-token-lookup.ts';
 import { inSlices, TimeSlice } from '../../base/time-slice.ts';
 import { MINUTE_MS } from '../../base/time-units.ts';
 import type { ReadPlace } from '../../http/read-slots.ts';
-import type { Counters, CountersRequest } from '../../storage/storage.ts';
+import type { Counters, CountersRequest } from '../../storage/counts/counters.ts';
 import { type Labels, MOST_COMPUTED, type Series, type Wanted, withoutName } from './evaluate.ts';
 import { MOST_APPS, MOST_SAMPLES } from './metrics-route.ts';
 import { type Matcher, type Selector, Unsupported } from './parse.ts';

@@ -1,13 +1,9 @@
 /** The answer of counts to a query, where declared fields have it; and which declarations would have it. */
 import { isDeepStrictEqual } from 'node:util';
-import {
-  type EventReader,
-  type FieldFilter,
-  noStats,
-  type SeriesRequest,
-  type Stats,
-  type SummarySeries,
-} from '../../storage/storage.ts';
+import type { SeriesRequest } from '../../storage/counts/series.ts';
+import { noStats, type Stats, type SummarySeries } from '../../storage/counts/summary-series.ts';
+import type { FieldFilter } from '../../storage/fields/field-scope.ts';
+import type { EventReader } from '../../storage/read/event-reader.ts';
 import { readLines } from '../charts/series-lines.ts';
 import { declarationOf } from '../fields/why-not-counted.ts';
 import { fieldFilterOf } from '../filter/counted-values.ts';

@@ -3,8 +3,11 @@
 import type { QueryGroup, QueryLine, QueryRow, QueryStatistics } from '../../api-types/answers.ts';
 import { STATS } from '../../base/measures.ts';
 import { SEARCHED_BY } from '../../base/searched-by.ts';
-import { objectOf, type Schema } from '../../http/operation.ts';
-import { type EventGroup, type SeriesFrame, type Stats, statsOf, type Tally } from '../../storage/storage.ts';
+import { objectOf } from '../../http/operation.ts';
+import type { Schema } from '../../http/query.ts';
+import type { SeriesFrame } from '../../storage/counts/series.ts';
+import { type Stats, statsOf } from '../../storage/counts/summary-series.ts';
+import type { EventGroup, Tally } from '../../storage/fields/event-groups.ts';
 import { COUNT, SEARCHED_BY_NOTE, TIMESTAMP } from '../answer-shapes.ts';
 import { DISTINCT_FIELDS, STAT_FIELDS, shownStats } from '../charts/number-stats.ts';
 import { INTERVALS, nameOfWidth } from '../charts/series-rows.ts';

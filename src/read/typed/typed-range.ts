@@ -10,7 +10,7 @@ import {
   UNIT_MS,
   type Unit,
 } from '../../base/ranges.ts';
-import { instantOf, localOf } from '../../storage/storage.ts';
+import { instantOf, localOf } from '../../storage/counts/timezone.ts';
 
 const MONTHS = [
   ...['january', 'february', 'march', 'april', 'may', 'june'],

@@ -18,7 +18,7 @@ import {
   type Summary,
 } from '../fields/count-minutes.ts';
 import { decimalText, quotient } from '../fields/decimal-sum.ts';
-import type { DeclaredField, FieldKind } from '../fields/declared-fields.ts';
+import type { DeclaredField } from '../fields/declared-fields.ts';
 import { DistinctValues } from '../fields/distinct-values.ts';
 import {
   answersFor,
@@ -33,6 +33,7 @@ import {
 } from '../fields/field-scope.ts';
 import { matchingRows } from '../fields/matching-rows.ts';
 import { type LeftOut, NumberSummary } from '../fields/number-summary.ts';
+import type { FieldKind } from '../fields/payload-values.ts';
 import { EVERY_ROW } from '../fields/row-filter.ts';
 import type { Bins } from '../fields/sketch.ts';
 import { MANY, NONE, OTHER } from '../fields/value-text.ts';

@@ -2,8 +2,6 @@
 import type { Transaction } from '../database/connect.ts';
 import type { FieldKind } from './payload-values.ts';
 
-export type { FieldKind } from './payload-values.ts';
-
 export interface DeclaredField {
   /** Internal id. */
   readonly id: number;

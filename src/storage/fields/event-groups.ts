@@ -8,10 +8,9 @@
 import { countWhile } from '../../base/bisect.ts';
 import { sum } from '../../base/sum.ts';
 import { addSummary, newSummary, type Summary } from './count-minutes.ts';
-import type { FieldKind } from './declared-fields.ts';
 import { DistinctValues } from './distinct-values.ts';
 import { type LeftOut, NumberSummary } from './number-summary.ts';
-import { PayloadValues } from './payload-values.ts';
+import { type FieldKind, PayloadValues } from './payload-values.ts';
 import { MANY, OTHER } from './value-text.ts';
 
 /** Bytes of a process. */

@@ -6,7 +6,7 @@ import type { OidcFacts } from '../../../src/cli/doctor/oidc-facts.ts';
 import type { RedisFacts } from '../../../src/cli/doctor/redis-facts.ts';
 import type { OneAddress, ServiceFacts } from '../../../src/cli/doctor/service-facts.ts';
 import { readConfig, type SettingName } from '../../../src/config.ts';
-import type { DatabaseFacts } from '../../../src/storage/storage.ts';
+import type { DatabaseFacts } from '../../../src/storage/database-facts.ts';
 
 const DAY_MS = 86_400_000;
 const GIBIBYTE = 1_073_741_824;

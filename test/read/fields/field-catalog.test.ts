@@ -5,7 +5,7 @@ import { catalogOf } from '../../../src/read/fields/field-catalog.ts';
 import { visitPaths } from '../../../src/read/fields/payload-paths.ts';
 import { parseFilter } from '../../../src/read/filter/parse-filter.ts';
 import { matcherOf } from '../../../src/read/filter/payload-matcher.ts';
-import type { StoredEvent } from '../../../src/storage/storage.ts';
+import type { StoredEvent } from '../../../src/storage/read/page-request.ts';
 
 function pathsOf(payload: string): string[] {
   const found: string[] = [];

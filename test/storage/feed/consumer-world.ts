@@ -5,19 +5,16 @@ import { BackupReader } from '../../../src/cli/transfer/backup-format.ts';
 import { restoreBackup } from '../../../src/cli/transfer/restore-backup.ts';
 import { writeBackup } from '../../../src/cli/transfer/write-backup.ts';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
+import { copyDatabase } from '../../../src/storage/copy/copy.ts';
 import { connect, type Sql, type Transaction } from '../../../src/storage/database/connect.ts';
 import { openCopyClient } from '../../../src/storage/database/copy-client.ts';
 import { readInstallation } from '../../../src/storage/database/installation-id.ts';
 import { ENGINES } from '../../../src/storage/engines/engines.ts';
-import {
-  type CommittedEvent,
-  ConsumerStore,
-  copyDatabase,
-  type FeedPosition,
-  type MaintenanceTasks,
-  openStorage,
-  type Storage,
-} from '../../../src/storage/storage.ts';
+import type { CommittedEvent } from '../../../src/storage/feed/commit-order.ts';
+import { ConsumerStore } from '../../../src/storage/feed/consumers.ts';
+import type { FeedPosition } from '../../../src/storage/feed/position.ts';
+import type { MaintenanceTasks } from '../../../src/storage/maintenance/loop.ts';
+import { openStorage, type Storage } from '../../../src/storage/storage.ts';
 import type { TestDatabase } from '../../support/database.ts';
 import { testSecret } from '../../support/service.ts';
 import { type EventRow, storeRows } from '../../support/stored-events.ts';

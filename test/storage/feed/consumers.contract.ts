@@ -1,14 +1,14 @@
 /** Consumers on an engine: commit order, leases, and what a consumer costs that stops. */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { deliveryFacts, deliveryFindings } from '../../../src/cli/doctor/delivery-facts.ts';
+import type { CommittedEvent } from '../../../src/storage/feed/commit-order.ts';
 import {
-  type CommittedEvent,
   decodePosition,
   encodePosition,
   encodePositions,
   type FeedPosition,
-  openStorage,
-} from '../../../src/storage/storage.ts';
+} from '../../../src/storage/feed/position.ts';
+import { openStorage } from '../../../src/storage/storage.ts';
 import { availableEngines, testDatabase } from '../../support/database.ts';
 import { seededRandom } from '../../support/field-oracle.ts';
 import { first } from '../../support/fuzz.ts';

@@ -6,7 +6,7 @@ import { DAY_MS, HOUR_MS, LEVELS, MINUTE_MS } from '../../../src/storage/counts/
 import type { Sql, Transaction } from '../../../src/storage/database/connect.ts';
 import { readInstallation } from '../../../src/storage/database/installation-id.ts';
 import { ENGINES } from '../../../src/storage/engines/engines.ts';
-import type { FieldKind } from '../../../src/storage/fields/declared-fields.ts';
+import type { FieldKind } from '../../../src/storage/fields/payload-values.ts';
 import { markAppDeleted, removeDeletedApps } from '../../../src/storage/maintenance/deleted-apps.ts';
 import { createReader } from '../../../src/storage/read/event-reader.ts';
 import { SNAPSHOT_LOCK } from '../../../src/storage/read/snapshot.ts';

@@ -2,8 +2,9 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { declareField, type Field, listFields } from '../../../src/apps/fields.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../../src/storage/counts/levels.ts';
+import type { EventReader } from '../../../src/storage/read/event-reader.ts';
 import { moveBoundary } from '../../../src/storage/retention.ts';
-import { type EventReader, openStorage } from '../../../src/storage/storage.ts';
+import { openStorage } from '../../../src/storage/storage.ts';
 import { availableEngines } from '../../support/database.ts';
 import {
   type FieldDatabase,

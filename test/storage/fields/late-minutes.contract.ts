@@ -3,7 +3,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { declareField } from '../../../src/apps/fields.ts';
 import { setRetention } from '../../../src/apps/retention.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../../src/storage/counts/levels.ts';
-import { type EventReader, openStorage } from '../../../src/storage/storage.ts';
+import type { EventReader } from '../../../src/storage/read/event-reader.ts';
+import { openStorage } from '../../../src/storage/storage.ts';
 import { availableEngines } from '../../support/database.ts';
 import {
   type FieldDatabase,

@@ -8,14 +8,13 @@ import { connect, type Sql } from '../../../src/storage/database/connect.ts';
 import { ENGINES } from '../../../src/storage/engines/engines.ts';
 import {
   digestOfErased,
-  type EventReader,
   forgetAnswers,
-  openStorage,
   readErased,
   readErasedSummary,
   readPayloads,
-  type Storage,
-} from '../../../src/storage/storage.ts';
+} from '../../../src/storage/maintenance/erasing.ts';
+import type { EventReader } from '../../../src/storage/read/event-reader.ts';
+import { openStorage, type Storage } from '../../../src/storage/storage.ts';
 import { availableEngines } from '../../support/database.ts';
 import {
   type FieldDatabase,

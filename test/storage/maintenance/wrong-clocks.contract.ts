@@ -4,7 +4,8 @@ import { rotateLoggingToken } from '../../../src/apps/logging-tokens.ts';
 import { createResourceToken } from '../../../src/apps/resource-tokens.ts';
 import { DAY_MS, HOUR_MS } from '../../../src/base/time-units.ts';
 import type { Clock } from '../../../src/service.ts';
-import { ConsumerStore, openStorage } from '../../../src/storage/storage.ts';
+import { ConsumerStore } from '../../../src/storage/feed/consumers.ts';
+import { openStorage } from '../../../src/storage/storage.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { newPerson, Person } from '../../support/person.ts';
 import {

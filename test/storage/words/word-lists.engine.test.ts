@@ -15,8 +15,10 @@ import { parseFilters, payloadFilter, type SearchedTexts } from '../../../src/re
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../../src/storage/counts/levels.ts';
 import { connect, type Sql } from '../../../src/storage/database/connect.ts';
 import { compress } from '../../../src/storage/engines/timescale/compression.ts';
-import { type EventReader, openStorage, readListed, type Storage } from '../../../src/storage/storage.ts';
+import type { EventReader } from '../../../src/storage/read/event-reader.ts';
+import { openStorage, type Storage } from '../../../src/storage/storage.ts';
 import { partOf, slicesIn } from '../../../src/storage/words/lists.ts';
+import { readListed } from '../../../src/storage/words/lookup.ts';
 import { WordUpkeep } from '../../../src/storage/words/upkeep.ts';
 import { availableEngines } from '../../support/database.ts';
 import { type FieldDatabase, type FieldEvent, fieldDatabase } from '../../support/field-database.ts';

@@ -7,7 +7,8 @@ import { checkCounts } from '../../../../src/storage/counts/recount.ts';
 import { connect } from '../../../../src/storage/database/connect.ts';
 import { clusterOf } from '../../../../src/storage/engines/citus/cluster.ts';
 import { ENGINES } from '../../../../src/storage/engines/engines.ts';
-import { type EventReader, openStorage } from '../../../../src/storage/storage.ts';
+import type { EventReader } from '../../../../src/storage/read/event-reader.ts';
+import { openStorage } from '../../../../src/storage/storage.ts';
 import { TestCitus } from '../../../support/citus.ts';
 import { hasCitus } from '../../../support/engine-homes.ts';
 import {
