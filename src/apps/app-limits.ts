@@ -29,7 +29,6 @@ export type LimitSettings = Pick<
 
 /** The limits that hold for an app; null: none. */
 export interface AppLimits extends OwnLimits {
-  /** Public id. */
   readonly appId: string;
   readonly own: OwnLimits;
   /** The highest that the operator lets an app have; null: any. */

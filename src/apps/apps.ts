@@ -11,7 +11,6 @@ import { issueLoggingToken } from './logging-tokens.ts';
 import { checkName } from './name.ts';
 import type { Secret } from './secret.ts';
 
-/** An app in a list. */
 export interface App {
   readonly appId: string;
   readonly name: string;
@@ -65,7 +64,6 @@ export async function listAppsOf(sql: Sql, ids: readonly number[]): Promise<App[
   ];
 }
 
-/** An app in the operator's list. */
 export interface OwnedApp extends App {
   /** Emails, the first account first. */
   readonly owners: string[];

@@ -46,7 +46,6 @@ export async function listBoards(
 }
 
 interface BoardChange {
-  /** Internal id. */
   readonly appId: number;
   readonly by: Actor;
 }

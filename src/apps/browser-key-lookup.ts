@@ -12,11 +12,8 @@ import type { LoggingTokensOptions } from './logging-token-lookup.ts';
 
 /** What a valid key allows. */
 export interface KnownKey {
-  /** Internal id. */
   readonly id: number;
-  /** The app's internal id. */
   readonly appId: number;
-  /** Names of types. */
   readonly types: ReadonlySet<string>;
   /** As browsers send them. */
   readonly origins: ReadonlySet<string>;

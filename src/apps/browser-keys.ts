@@ -11,7 +11,6 @@ import { checkName } from './name.ts';
 import { restorableUntil, withoutNull } from './revocation.ts';
 import { openSealed, type Secret, sealToken } from './secret.ts';
 
-/** A browser key in a list. */
 export interface BrowserKey extends ShownKey<Date> {
   readonly kind: 'browser';
   /** Public id of its app, as the only one: as lists of resource tokens have it. */
@@ -27,7 +26,6 @@ const MAX_ORIGINS = 100;
 export const LONGEST_ORIGIN = 300;
 
 export interface NewBrowserKey {
-  /** Public id. */
   readonly appId: string;
   readonly name: string;
   readonly types: readonly string[];

@@ -21,7 +21,6 @@ import { TypeCreation } from './type-creation.ts';
 import type { SchemaReference } from './type-schemas.ts';
 
 export interface EventType {
-  /** Internal id. */
   readonly id: number;
   readonly publicId: string;
   /** The public id as ASCII-only JSON text: a restored public id may be any text. */

@@ -10,7 +10,6 @@ import { lengthProblem } from './name.ts';
 import { type RedactionRule, redactionColumn } from './redaction.ts';
 import type { SchemaReference } from './type-schemas.ts';
 
-/** An event type in a list. */
 export interface EventType {
   readonly typeId: string;
   readonly name: string;
@@ -21,7 +20,6 @@ export interface EventType {
 export type TypeReference = { readonly typeId: string } | { readonly typeName: string };
 
 export interface StoredType {
-  /** Internal id. */
   readonly id: number;
   readonly publicId: string;
   readonly name: string;
@@ -48,7 +46,6 @@ export function storedTypes(sql: Sql | Transaction) {
 }
 
 interface NewType extends Omit<NewTypes, 'apps'> {
-  /** Internal id of the app. */
   readonly appId: number;
   readonly name: string;
 }
@@ -410,7 +407,6 @@ async function createUnlessFound(
   return created.outcomes;
 }
 
-/** A type that was just made. */
 interface MadeType extends StoredType {
   readonly appId: number;
   /** Number of the app's types before, if they were counted. */

@@ -19,7 +19,6 @@ export interface NumberFormat {
   readonly decimals: number | null;
 }
 
-/** A declared field. */
 export interface Field extends Omit<DeclaredField<Date>, 'path' | 'by' | 'eventsLeft'> {
   /** Names that lead to the value, from the payload's top on. */
   readonly path: readonly string[];
@@ -50,7 +49,6 @@ export function formatProblem({
 
 /** Which field is meant. */
 export interface FieldReference {
-  /** Internal id of the app. */
   readonly appId: number;
   readonly path: readonly string[];
   readonly kind: FieldKind;

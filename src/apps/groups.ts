@@ -17,7 +17,6 @@ import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { endMadeBy } from './member-removal.ts';
 import { revokeShare } from './shares.ts';
 
-/** What a group gives. */
 export interface GroupMapping {
   readonly group: string;
   /** Public id; null: every app. */
@@ -32,7 +31,6 @@ interface Grant {
 }
 
 interface StoredGrant extends Grant {
-  /** Internal id. */
   readonly appId: number;
   readonly ownRole: Role | null;
   readonly suspended: boolean;

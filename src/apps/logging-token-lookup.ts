@@ -9,7 +9,6 @@ import type { AppAccounts } from './app-accounts.ts';
 import { foundLimits, noteLimits, type OwnLimits } from './app-limits.ts';
 
 export interface LoggingToken {
-  /** The app's internal id. */
   readonly appId: number;
   /** The internal id of its producer; 0: the app's first one. */
   readonly producerId: number;

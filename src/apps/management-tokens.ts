@@ -23,7 +23,6 @@ export interface ListedManagementToken {
 
 /** A valid token of a request. */
 export interface ManagementToken {
-  /** Internal. */
   readonly id: number;
   readonly name: string;
   readonly scope: ManagementScope;
@@ -102,7 +101,6 @@ export async function revokeManagementToken(
 
 export interface ManagementTokensOptions {
   readonly sql: Sql;
-  /** Milliseconds since the Unix epoch. */
   readonly now: () => number;
 }
 

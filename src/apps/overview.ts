@@ -7,7 +7,6 @@ import { listApps, type OwnedApp } from './apps.ts';
 import { EVENT_PREFIX } from './usage-store.ts';
 
 export interface AppOverview extends OwnedApp {
-  /** Null: it is not suspended. */
   readonly suspendedAt: Date | null;
   /** All events ever counted; null while the database node that holds the app does not answer. */
   readonly events: number | null;

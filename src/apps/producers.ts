@@ -13,7 +13,6 @@ import { checkName } from './name.ts';
 import { restorableUntil, withoutNull } from './revocation.ts';
 import { openSealed, type Secret } from './secret.ts';
 
-/** A producer in a list. */
 export interface Producer extends ShownProducer<Date> {
   readonly kind: 'logging';
   /** Public id of its app, as the only one: as lists of resource tokens have it. */
@@ -158,9 +157,7 @@ export async function readProducerEvents(
 }
 
 interface ProducerOf {
-  /** Internal id of the app. */
   readonly appId: number;
-  /** Public id. */
   readonly tokenId: string;
   readonly by?: Actor;
 }

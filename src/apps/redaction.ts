@@ -16,7 +16,6 @@ export interface RedactionRule {
   readonly action: RedactionAction;
 }
 
-/** A rule in a list. */
 export interface ListedRule extends RedactionRule {
   readonly typeId: string;
   readonly typeName: string;
@@ -78,7 +77,6 @@ export function redactionColumn(sql: Sql | Transaction, typeId: string) {
 }
 
 interface RuleReference {
-  /** Public id of the app. */
   readonly appId: string;
   /** Name of the type, or its public id. */
   readonly type: string;
@@ -157,7 +155,6 @@ export async function listRedactions(
 }
 
 interface FoundType {
-  /** Internal ids. */
   readonly id: number;
   readonly appId: number;
   readonly typeId: string;

@@ -13,12 +13,10 @@ const SHOWN_MS = 7 * DAY_MS;
 const MAX_WAITING = 1_000;
 const MAX_BODY_CHARACTERS = 1_000;
 
-/** A request that was refused. */
 export interface RefusedRequest {
   /** Internal ids; the producer is 0 for the app's first one, null for a browser key. */
   readonly appId: number;
   readonly producerId: number | null;
-  /** Milliseconds since 1970. */
   readonly at: number;
   /** The path, as declared. */
   readonly route: string;

@@ -12,7 +12,6 @@ import { BIN_DAYS, eraseApp } from '../storage/maintenance/deleted-apps.ts';
 import { judgedTime } from '../storage/maintenance/time-judge.ts';
 import { checkConfirmation } from './apps.ts';
 
-/** An app in the bin. */
 export interface RemovedApp {
   readonly appId: string;
   readonly name: string;

@@ -234,7 +234,6 @@ interface RestorableToken {
   readonly expiresAt: Date | null;
   readonly isExpired: boolean;
   readonly isAllowed: boolean;
-  /** Internal ids. */
   readonly appIds: readonly number[];
 }
 

@@ -16,7 +16,6 @@ export type RetentionSettings = Pick<Config, 'RETENTION_DAYS'>;
 
 /** What is in force for an app, or for one of its types. */
 export interface RetentionRule {
-  /** Public id of the app. */
   readonly appId: string;
   /** Public id; null: all types without a rule of their own. */
   readonly typeId: string | null;
@@ -29,12 +28,10 @@ export interface RetentionRule {
 }
 
 export interface RetentionChange {
-  /** Public id. */
   readonly appId: string;
   /** Name or public id of a type; null: all types without a rule of their own. */
   readonly type: string | null;
   readonly days: KeptDays;
-  /** Milliseconds since 1970. */
   readonly now: number;
   readonly by?: Actor;
 }
@@ -66,7 +63,6 @@ export interface RetentionPlan {
   readonly appId: number;
   readonly typeIds: readonly number[] | null;
   readonly exceptTypes: readonly number[];
-  /** Milliseconds since 1970. */
   readonly boundary: number;
 }
 
@@ -199,7 +195,6 @@ function checkDays({ RETENTION_DAYS: most }: RetentionSettings, days: KeptDays):
 }
 
 interface Target {
-  /** Internal id of the app. */
   readonly id: number;
   /** Internal id of the type; null: of the app. */
   readonly type: number | null;

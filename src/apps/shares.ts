@@ -32,7 +32,6 @@ export interface ShareTerms {
   readonly endsAt: Date | null;
 }
 
-/** A share in a list. */
 export type ListedShare = ShareEntry<Date>;
 
 /** Shares that an app may have, with those that have ended. */
@@ -69,7 +68,6 @@ function isAllowed(sql: Sql) {
 }
 
 export interface NewShare extends ShareTerms {
-  /** Internal id. */
   readonly appId: number;
   readonly viewId: string | null;
   readonly boardId: string | null;

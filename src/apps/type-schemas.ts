@@ -32,7 +32,6 @@ export const SUSPENDED_MINUTES = 10;
 
 /** Names a type of an app. */
 export interface TypeOfApp {
-  /** Public ids. */
   readonly appId: string;
   readonly typeId: string;
 }
@@ -135,9 +134,7 @@ export async function removeTypeSchema(
   return { typeId };
 }
 
-/** A text of a schema. */
 export interface SchemaTextReference {
-  /** Internal id. */
   readonly typeId: number;
   readonly digest: string;
 }
@@ -166,7 +163,6 @@ export async function suspendSchema(
 
 /** What checks have found. */
 export interface SchemaFindings {
-  /** Internal id. */
   readonly typeId: number;
   readonly digest: string;
   readonly checked: number;

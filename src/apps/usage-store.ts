@@ -11,7 +11,6 @@ export const EVENT_PREFIX = 'event:';
 
 /** Requests of an app or a token in a minute. */
 export interface RequestsDelta {
-  /** Internal id. */
   readonly id: number;
   /** Start of the minute, in milliseconds since 1970. */
   readonly at: number;
@@ -44,7 +43,6 @@ export interface ProducerDelta {
 
 /** Events that came late. */
 export interface LateDelta {
-  /** Internal id. */
   readonly typeId: number;
   /** When they came, in milliseconds since 1970. */
   readonly at: number;
@@ -61,7 +59,6 @@ export const LATE_MINUTES = [
 export interface UsageDeltas {
   /** Requests with a logging token. */
   readonly apps: readonly RequestsDelta[];
-  /** Requests with a resource token. */
   readonly tokens: readonly RequestsDelta[];
   readonly days: readonly DayDelta[];
   readonly producers: readonly ProducerDelta[];
@@ -161,7 +158,6 @@ async function addLate(tx: Transaction, deltas: readonly LateDelta[]): Promise<v
 }
 
 export interface LateEvents {
-  /** Name of their type. */
   readonly name: string;
   readonly upTo: number;
   readonly events: number;

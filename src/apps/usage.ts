@@ -17,7 +17,6 @@ import { addUsage, EVENT_PREFIX, LATE_MINUTES, removeOldRequests, type UsageDelt
 export interface UsageOptions {
   readonly sql: Sql;
   readonly log: Logger;
-  /** Milliseconds since 1970. */
   readonly now: () => number;
   /** Milliseconds since 1970, by which minutes are removed. */
   readonly judged?: () => number;

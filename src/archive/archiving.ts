@@ -47,7 +47,6 @@ export interface ArchivingOptions {
 
 /** A day of an app, and what became of it. */
 export interface DayOutcome {
-  /** Public id. */
   readonly appId: string;
   /** A day of UTC as YYYY-MM-DD. */
   readonly day: string;
@@ -511,7 +510,6 @@ async function* parquetParts(
 }
 
 interface EventType {
-  /** Internal id. */
   readonly id: number;
   readonly name: string;
 }

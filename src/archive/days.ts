@@ -17,7 +17,6 @@ export interface ArchivedPart {
   readonly sha256: string;
   /** Digest of the events: see EventDigest. */
   readonly digest: string;
-  /** Milliseconds since 1970. */
   readonly firstAt: number;
   readonly lastAt: number;
   /** Absent: an earlier release has written it. */
@@ -28,9 +27,7 @@ export interface ArchivedPart {
   readonly footer?: string;
 }
 
-/** A day of an app in the archive. */
 export interface ArchivedDay {
-  /** Internal id. */
   readonly appId: number;
   /** Public id; null: the app is gone. */
   readonly publicId: string | null;
@@ -53,7 +50,6 @@ export const RESTORED = -2;
 /** In place of a count: its rows have left, and its files are not there. Only who asks for days that are lost looks for them again. */
 export const LOST = -3;
 
-/** Which days are meant. */
 export interface DayFilter {
   /** Public id; absent: all apps. */
   readonly app?: string | undefined;

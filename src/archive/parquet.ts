@@ -10,14 +10,11 @@ import { ByteWriter, type ColumnSource, ParquetWriter, schemaFromColumnData } fr
 import { PayloadValues } from '../storage/fields/payload-values.ts';
 import { MANY, OTHER } from '../storage/fields/value-text.ts';
 
-/** An event of an archive. */
 export interface ArchivedEvent {
   /** UUID, in the form with four hyphens. */
   readonly id: string;
-  /** Public id of its type. */
   readonly typeId: string;
   readonly typeName: string;
-  /** Milliseconds since 1970. */
   readonly at: number;
   /** The very JSON text that was sent. */
   readonly payload: string;

@@ -39,7 +39,6 @@ export interface LookupOptions {
   readonly sql: Sql;
   /** Longest time in milliseconds that a cached answer is used without a query. */
   readonly cacheMs: number;
-  /** Milliseconds since 1970. */
   readonly now: () => number;
   readonly outage?: LookupOutage | undefined;
 }
@@ -121,7 +120,6 @@ export function lookupFailure(error: unknown): Error {
   return error instanceof Error ? error : new Error(String(error));
 }
 
-/** Counts of a cache. */
 export interface CacheStats {
   /** Lookups served from memory. */
   readonly hits: number;

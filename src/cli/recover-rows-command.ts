@@ -10,7 +10,6 @@ restoring. Such events were acknowledged and cannot be read; "tidemark doctor" c
 belong, with their counts, each once. It may run while the service does, and be interrupted and run again.`;
 
 interface RecoverRowsResult extends RecoveredRows {
-  /** What was found, by server. */
   readonly found: readonly { readonly server: string; readonly rows: number }[];
 }
 

@@ -96,7 +96,6 @@ export class Workers implements Pick<Service, 'port' | 'transport' | 'setupPath'
     if (!this.#drained) process.exitCode = 1;
   }
 
-  /** Kills all workers. */
   kill(): void {
     for (const { worker } of this.#places) worker?.process.kill('SIGKILL');
   }

@@ -236,7 +236,6 @@ function planRedactions(
   }
 }
 
-/** A field as it is compared. */
 interface NamedField extends NumberFormat {
   readonly path: readonly string[];
   readonly by: readonly string[] | null;

@@ -72,7 +72,6 @@ export interface StoredAlert
 }
 
 export interface StoredApp {
-  /** Internal. */
   readonly id: number;
   readonly appId: string;
   readonly name: string;

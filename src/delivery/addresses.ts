@@ -13,7 +13,6 @@ import { isIP, type LookupFunction } from 'node:net';
 import ipaddr from 'ipaddr.js';
 import { WrongInput } from '../errors.ts';
 
-/** What an address is refused with. */
 export class ForbiddenAddress extends Error {
   readonly code = 'FORBIDDEN_ADDRESS';
 

@@ -28,7 +28,6 @@ export interface OutboxOptions extends Omit<WebhookWorkerOptions, 'store' | 'pub
   readonly storage: Pick<Storage, 'reader'>;
   /** Null: there is no mail server. */
   readonly mailer: Pick<Mailer, 'deliver'> | null;
-  /** PUBLIC_URL */
   readonly publicUrl: string;
 }
 

@@ -57,7 +57,6 @@ export interface DeliveryRoutesOptions {
     Config,
     'MAX_WEBHOOKS_PER_APP' | 'MAX_ALERT_RULES_PER_APP' | 'WEBHOOK_ALLOW_PRIVATE' | 'SMTP_URL'
   >;
-  /** Milliseconds since 1970. */
   readonly now: () => number;
 }
 

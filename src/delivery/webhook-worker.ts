@@ -46,7 +46,6 @@ export interface WebhookWorkerOptions {
   /** Whether this process sends. */
   readonly isLeader: () => boolean;
   readonly log: Logger;
-  /** Milliseconds since 1970. */
   readonly now: () => number;
   /** Milliseconds since 1970, by which a webhook is given up. */
   readonly judged?: () => number;

@@ -18,7 +18,6 @@ import { byId, checkTypes, matcherOfChoice, type SkipLimits, skipNext } from './
 import { newWebhookSecret, Poster } from './signed-post.ts';
 
 export interface Webhook extends Omit<WebhookRow<Date>, 'failedTries'> {
-  /** Internal. */
   readonly id: number;
   readonly appId: number;
   readonly tries: number;

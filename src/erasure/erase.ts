@@ -51,7 +51,6 @@ export interface ErasureParts {
   readonly storage: Storage;
   readonly secret: Secret;
   readonly config: Pick<Config, 'DATA_DIR' | 'JOURNAL_DIR'> & Partial<ArchiveSettings>;
-  /** Milliseconds since 1970. */
   readonly now: () => number;
   readonly log: { warn(message: string): void };
 }

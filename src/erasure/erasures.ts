@@ -16,7 +16,6 @@ export interface Erasure extends Omit<ErasureState<Date>, 'state' | 'erased' | '
   readonly receipt: Receipt | null;
 }
 
-/** An erasure as it is shown. */
 export interface ShownErasure extends Erasure {
   readonly state: 'running' | 'finished';
   /** Events that are erased so far. */

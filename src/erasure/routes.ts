@@ -22,7 +22,6 @@ export interface ErasureRoutesOptions {
   readonly storage: Storage;
   readonly secret: Secret;
   readonly signIn: SignIn;
-  /** Milliseconds since 1970. */
   readonly now: () => number;
   /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;

@@ -95,7 +95,6 @@ export function isSmallBody(body: ReceivedBody): body is string {
 /** The beginning of a body, for whoever has to correct it. */
 export interface BodyBeginning {
   readonly text: string;
-  /** Whether it is the whole body. */
   readonly isWhole: boolean;
 }
 

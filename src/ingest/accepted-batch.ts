@@ -31,7 +31,6 @@ export interface AcceptSteps extends ByteLimitSteps {
   readonly redactionKey: KeyObject;
   /** A new event id for an event of this time. */
   readonly newEventId: (now: number) => string;
-  /** Milliseconds since the epoch. */
   readonly now: () => number;
 }
 

@@ -54,7 +54,6 @@ export interface CreateAnnotationSteps {
   readonly limiter: Limiter;
   readonly accounts: AppAccounts;
   readonly sql: Sql;
-  /** Milliseconds since 1970. */
   readonly now: () => number;
 }
 

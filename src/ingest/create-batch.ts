@@ -139,7 +139,6 @@ async function countParts(
 
 /** The events that a request has brought, and what was known of it when they were read. */
 interface SentBatch {
-  /** Internal id. */
   readonly appId: number;
   /** Epoch of the database in which the sender was looked up. */
   readonly epoch: number;

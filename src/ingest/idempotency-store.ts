@@ -31,7 +31,6 @@ export interface RepeatedFinderOptions {
   readonly reach: (appId: number) => Promise<Sql>;
   readonly outage: LookupOutage;
   readonly keyTable: Pick<KeyTable, 'refusal' | 'suspect'>;
-  /** Milliseconds since the epoch. */
   readonly now: () => number;
 }
 

@@ -3,9 +3,7 @@ import { REFUSALS, type Reason, Rejection } from '../errors.ts';
 import type { Result } from './batch-answer.ts';
 
 export interface RefusedCount {
-  /** The path of the route. */
   readonly route: string;
-  /** The code of the refusal. */
   readonly code: string;
   readonly count: number;
 }

@@ -8,13 +8,11 @@ import { boundaryOf } from './event-time.ts';
 
 export interface RetentionBoundaryOptions {
   readonly sql: Sql;
-  /** RETENTION_DAYS */
   readonly retentionDays: number;
   /** How long what was read is cached, in milliseconds. Boundaries move once a day, by whole days, or when a rule is set. */
   readonly cacheMs: number;
   /** How lookups behave during an outage of the database. */
   readonly outage?: LookupOutage;
-  /** Milliseconds since 1970. */
   readonly now: () => number;
   /** Milliseconds since 1970, by which retention ends. */
   readonly judged: () => number;

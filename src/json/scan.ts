@@ -205,7 +205,6 @@ export class JsonScan {
     return 'invalid';
   }
 
-  /** The text that is scanned. */
   get text(): string {
     return this.#text;
   }

@@ -22,7 +22,6 @@ export interface DayCountsOptions {
   readonly limitOf: (key: number) => number | null;
   /** What is known of the day otherwise, such as from before a restart. @param day its number since 1970 */
   readonly usedOf: (key: number, day: number) => number;
-  /** Milliseconds since 1970. */
   readonly wall: () => number;
 }
 

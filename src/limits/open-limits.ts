@@ -47,7 +47,6 @@ export interface LimitsOptions {
   readonly ofApps: OwnLimits;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
-  /** Milliseconds since 1970. */
   readonly wall: () => number;
 }
 

@@ -28,7 +28,6 @@ export interface SharedLimitsOptions {
   readonly redisTime?: (() => number) | undefined;
 }
 
-/** Stats for monitoring. */
 export interface SharedLimitsStats {
   /** Whether limits are shared by all processes now. */
   readonly shared: boolean;

@@ -13,7 +13,6 @@ export interface Sample {
   readonly value: number;
 }
 
-/** A histogram with its labels. */
 export interface LabelledHistogram {
   readonly labels: Labels;
   readonly histogram: Histogram;

@@ -17,7 +17,6 @@ const NEWLINE = Buffer.from('\n');
 export interface OutputStats {
   /** Lines that were lost: the buffer was full, or the system refused the write. */
   readonly dropped: number;
-  /** Bytes in the buffer. */
   readonly waitingBytes: number;
 }
 

@@ -38,7 +38,6 @@ export interface CommandOutcome {
   /** Null after a signal. */
   readonly code: number | null;
   readonly out: string;
-  /** The end of it. */
   readonly err: string;
 }
 

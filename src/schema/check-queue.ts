@@ -16,7 +16,6 @@ export interface Check {
   /** What is dropped together: the type and the text of its schema. */
   readonly group: string;
   readonly digest: string;
-  /** Text of the schema. */
   readonly schema: string;
   readonly payload: string;
   /** Whether a producer waits for the result. */
@@ -45,7 +44,6 @@ export interface CheckQueueOptions {
   readonly onFault: (problem: string) => void;
 }
 
-/** A check in the queue. */
 interface Waiting extends Check {
   readonly bytes: number;
   /** Time in milliseconds that an attempt in the quick thread has taken. */

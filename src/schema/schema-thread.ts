@@ -67,7 +67,6 @@ export interface SchemaThreadOptions {
   readonly hasSpare?: boolean;
 }
 
-/** A thread that was started. */
 interface Started {
   readonly worker: Worker;
   /** Numbers of begun items, of begun and of ended compilations. */

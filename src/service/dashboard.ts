@@ -85,7 +85,6 @@ export interface DashboardOptions {
   /** Generation of the database: what was signed for another one is not valid. */
   readonly generation: string;
   readonly log: Logger;
-  /** Milliseconds since 1970. */
   readonly wall: () => number;
   /** Milliseconds since 1970, by which time passes for what is destroyed or hidden. */
   readonly judged?: () => number;

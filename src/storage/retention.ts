@@ -29,7 +29,6 @@ export interface TypeScope {
 
 /** What can be read from one instant on, up to the next part. */
 export interface ReadablePart {
-  /** Milliseconds since 1970. */
   readonly from: number;
   readonly until: number;
   readonly typeIds: readonly number[] | null;
@@ -254,7 +253,6 @@ interface RuleRow {
   readonly typeId: number;
   /** 0: forever; null: no longer a rule, but what it has hidden stays so. */
   readonly days: number | null;
-  /** Milliseconds since 1970. */
   readonly readableFrom: number;
 }
 

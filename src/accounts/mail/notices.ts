@@ -22,7 +22,6 @@ export interface NoticesOptions {
   /** SESSION_ADDRESSES: mails hold no more of an address than the database. */
   readonly addresses: AddressStorage;
   readonly log: Pick<Logger, 'warn'>;
-  /** Milliseconds since the Unix epoch. */
   readonly wall: () => number;
   /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;

@@ -52,7 +52,6 @@ export function oidcSettings(config: Config): OidcSettings | string | null {
 
 export interface OidcIssuerOptions extends OidcSettings {
   readonly log: Logger;
-  /** Milliseconds since the Unix epoch. */
   readonly now: () => number;
 }
 

@@ -45,7 +45,6 @@ export interface OidcSignInOptions {
   readonly applyGroups: (tx: Transaction, user: User, groups: readonly string[]) => Promise<void>;
   /** Takes the access by groups away until the next sign-in. */
   readonly suspendGroups: (tx: Transaction, user: User) => Promise<void>;
-  /** Milliseconds since the Unix epoch. */
   readonly now: () => number;
 }
 

@@ -9,7 +9,6 @@ import { requireVerifiedUser, type User } from './users.ts';
 
 /** An app and the role of one of its members. */
 export interface Membership {
-  /** Internal id of the app. */
   readonly id: number;
   readonly appId: string;
   readonly name: string;

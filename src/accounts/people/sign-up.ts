@@ -31,7 +31,6 @@ export interface SignUpOptions {
   /** Sign-up mails to one mailbox in an hour; 0 for no limit. */
   readonly mailsPerHour: number;
   readonly background: Background;
-  /** Milliseconds since the Unix epoch. */
   readonly wall: () => number;
   /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
@@ -59,7 +58,6 @@ export interface SignedUp {
 export type Way = AtOnce | 'mailed-link';
 type AtOnce = 'first' | 'setup-link' | 'invitation' | 'open';
 
-/** The request of a sign-up. */
 export interface SignUpCall {
   readonly exchange: Exchange;
   readonly client: Client;

@@ -13,9 +13,7 @@ import { lockUser, requireUser, type User } from './users.ts';
 /** An account after a change of its suspension. */
 export interface AccountSuspension {
   readonly user: User;
-  /** Null: it is not suspended. */
   readonly suspendedAt: Date | null;
-  /** Sessions that the suspension has ended. */
   readonly endedSessions: number;
 }
 

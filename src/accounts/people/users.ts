@@ -8,7 +8,6 @@ import type { Email } from './email.ts';
 
 /** An account without its password hash. */
 export interface User {
-  /** Internal id. */
   readonly id: number;
   readonly userId: string;
   readonly email: string;
@@ -33,7 +32,6 @@ export interface UserInList {
   /** Whether sign-ins need a code. */
   readonly secondFactor: boolean;
   readonly createdAt: Date;
-  /** Null: it is not suspended. */
   readonly suspendedAt: Date | null;
 }
 

@@ -80,7 +80,6 @@ export interface ApiOptions {
   readonly trustedProxies: number;
   /** Called after every change by a signed-in user, before the response. */
   readonly onChange: () => void;
-  /** Milliseconds since the Unix epoch. */
   readonly wall: () => number;
   /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;

@@ -31,7 +31,6 @@ export interface MemberRoutesOptions {
   readonly api: Api;
   readonly sql: Sql;
   readonly mailer: Mailer | null;
-  /** Milliseconds since the Unix epoch. */
   readonly wall: () => number;
   /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;

@@ -15,7 +15,6 @@ export interface SessionsOptions {
   readonly idleMs: number;
   readonly maxMs: number;
   readonly devices: KnownDevices;
-  /** Milliseconds since the Unix epoch. */
   readonly now: () => number;
   /** Milliseconds since the Unix epoch, by which sessions and devices end. */
   readonly judged?: () => number;
@@ -39,7 +38,6 @@ export interface StartedSession {
   readonly isNewDevice: boolean;
 }
 
-/** A session in the list of its user. */
 export interface ListedSession {
   readonly sessionId: string;
   /** "Firefox on Linux"; null for a session of a release that did not store it. */

@@ -136,7 +136,6 @@ function later(one: Tier, other: Tier): Tier {
 /** Limits of a {@link NetworkBackoff} for one size of network. */
 export type NetworkLevel = Pick<BackoffOptions, 'free' | 'longestMs'>;
 
-/** An attempt that was counted. */
 export interface CountedAttempt {
   /** It succeeded, or did not take place: it does not count. */
   undo(): void;

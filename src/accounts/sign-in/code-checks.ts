@@ -35,7 +35,6 @@ export interface CodeSource {
   readonly note: Note;
 }
 
-/** A code that was right. */
 export interface RightCode {
   readonly accepted: AcceptedCode;
   readonly recoveryCodesLeft: number;

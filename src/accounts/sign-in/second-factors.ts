@@ -27,7 +27,6 @@ export interface SecondFactorState {
   readonly recoveryCodeNeeded: boolean;
 }
 
-/** A code that was accepted. */
 export type AcceptedCode = 'code' | 'recovery-code';
 
 /** A code that was checked, with the number of wrong ones in a row: before it, or this one included. */
@@ -40,7 +39,6 @@ export interface SecondFactorsOptions {
   readonly key: KeyObject;
   /** Names the installation in authenticator apps. */
   readonly issuer: string;
-  /** Milliseconds since the Unix epoch. */
   readonly now: () => number;
   readonly log: Pick<Logger, 'warn'>;
 }

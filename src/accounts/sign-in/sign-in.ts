@@ -51,7 +51,6 @@ export interface FirstStep {
   readonly challenge: string;
 }
 
-/** A sign-in by a code. */
 export interface SecondStep extends SignedIn, RightCode {}
 
 /** A password that was verified, and its attempt, which counts as failed until it is told otherwise. */

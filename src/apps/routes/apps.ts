@@ -34,7 +34,6 @@ export interface AppRoutesOptions {
   readonly maxTypesPerApp: number;
   /** Apps that one account may own; 0 for no limit. */
   readonly maxAppsPerAccount: number;
-  /** Milliseconds since the Unix epoch. */
   readonly now: () => number;
   /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;

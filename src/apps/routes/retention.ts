@@ -23,7 +23,6 @@ export interface RetentionRoutesOptions {
   readonly api: Api;
   readonly sql: Sql;
   readonly settings: RetentionSettings;
-  /** Milliseconds since 1970. */
   readonly now: () => number;
 }
 

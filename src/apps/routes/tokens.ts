@@ -42,11 +42,9 @@ export interface TokenRoutesOptions {
   readonly api: Api;
   readonly sql: Sql;
   readonly secret: Secret;
-  /** MAX_TOKENS_PER_ACCOUNT */
   readonly maxTokensPerAccount: number;
   /** Brings to the database what this process has counted of the usage of apps. */
   readonly writeUsage: () => Promise<void>;
-  /** Milliseconds since 1970. */
   readonly now: () => number;
 }
 

@@ -17,7 +17,6 @@ export interface UsageRouteOptions {
   /** Brings to the database what this process has counted. */
   readonly writeUsage: () => Promise<void>;
   readonly settings: LimitSettings & Pick<Config, 'READ_LIMIT_PER_MINUTE'>;
-  /** Milliseconds since 1970. */
   readonly now: () => number;
 }
 

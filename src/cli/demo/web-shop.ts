@@ -3,7 +3,6 @@ import { DAY_MS, MINUTE_MS } from '../../base/time-units.ts';
 
 export interface DemoEvent {
   readonly typeName: string;
-  /** Milliseconds since 1970. */
   readonly at: number;
   readonly payload: Readonly<Record<string, unknown>>;
 }

@@ -41,7 +41,6 @@ export interface StuckWebhook {
   readonly state: 'active' | 'disabled';
   readonly reason: string | null;
   readonly failingSince: Date | null;
-  /** The last problem. */
   readonly problem: string | null;
 }
 

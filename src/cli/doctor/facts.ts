@@ -28,6 +28,5 @@ export interface Facts {
   readonly oneAddress?: OneAddress | null;
   /** Null without ARCHIVE_URL; absent where it was not looked at. */
   readonly archive?: ArchiveFacts | null;
-  /** Milliseconds since the Unix epoch. */
   readonly now: number;
 }

@@ -35,7 +35,6 @@ export interface ImportOptions {
   readonly redacted: (typeId: number, payload: TextBytes) => TextBytes;
   /** Longest line. */
   readonly maxLineBytes: number;
-  /** Milliseconds since the Unix epoch. */
   readonly now: () => number;
   /** Called with the refused lines of each batch. */
   readonly onRefused: (refusal: Refusal) => void;

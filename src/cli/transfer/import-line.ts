@@ -9,11 +9,9 @@ import { BYTES_PER_UNIT, type TextBytes, UUID_BYTES, writeUuid } from '../../sto
 import type { LineBlock } from './input-lines.ts';
 import { Occurrences } from './occurrences.ts';
 
-/** The event of a line. */
 export interface LineEvent {
   /** Name of the event type. */
   readonly type: string;
-  /** Milliseconds since the Unix epoch. */
   readonly createdAt: number;
   /** The payload's JSON text, exactly as in the line. */
   readonly payload: TextBytes;

@@ -13,7 +13,6 @@ import {
 
 export interface BackupCounts {
   readonly events: number;
-  /** Rows of all sections. */
   readonly rows: number;
 }
 
@@ -22,7 +21,6 @@ export interface BackupOptions {
   /** A connection used only for the backup. */
   readonly client: pg.Client;
   readonly database: Database;
-  /** Milliseconds since the Unix epoch. */
   readonly now: number;
   /** Called while rows are copied. @param total estimated number of events */
   readonly onProgress: (counts: BackupCounts, total: number) => void;

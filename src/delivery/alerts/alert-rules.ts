@@ -37,7 +37,6 @@ type SetAlert = Pick<AlertRow, 'name' | 'timezone' | 'webhooks' | 'emails' | 'al
 export interface AlertRule
   extends SetAlert,
     Pick<AlertRow<Date>, 'alertId' | 'createdAt' | 'evaluatedAt' | 'problem'> {
-  /** Internal. */
   readonly id: number;
   readonly appId: number;
   readonly parsed: Rule | RuleProblem;

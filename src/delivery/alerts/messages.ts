@@ -12,9 +12,7 @@ import type { ActiveRule, AlertRule } from './alert-rules.ts';
 import type { Limits } from './judge.ts';
 import { isRuleProblem, parseRule, type Rule, ruleOfSeries, spellDuration } from './rule.ts';
 
-/** A transition that is said. */
 export interface Said {
-  /** The id of its message. */
   readonly id: string;
   readonly kind: 'firing' | 'resolved' | 'corrected';
   /** The value of `by` as JSON; empty: all events. */
@@ -76,7 +74,6 @@ interface Message extends Stored {
 
 /** What a rule watched before a transition, as a mail shows it. */
 export interface Trail extends Omit<CurvePicture, 'id' | 'kind'> {
-  /** Milliseconds since 1970. */
   readonly from: number;
   readonly to: number;
 }

@@ -27,7 +27,6 @@ export interface AlertPlace {
   /** A pool of upkeep. */
   readonly sql: Sql;
   readonly storage: Storage;
-  /** Milliseconds since 1970. */
   readonly now: () => number;
 }
 
@@ -37,7 +36,6 @@ export interface Told {
   readonly said: readonly Said[];
 }
 
-/** Messages of a rule. */
 export interface Messages {
   readonly alert: ActiveRule;
   readonly messages: readonly Waiting[];

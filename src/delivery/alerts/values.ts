@@ -12,7 +12,6 @@ import { firesBelow, type Measure, type Measured, partsOf, type Rule } from './r
 /** A rule whose values are wanted at each step from `first` to `last`, both included. */
 export interface Wanted {
   readonly rule: Rule;
-  /** Internal id of the app. */
   readonly appId: number;
   /** Names of the types of the app → internal ids. */
   readonly types: ReadonlyMap<string, number>;

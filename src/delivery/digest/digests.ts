@@ -103,7 +103,6 @@ async function placeOf(sql: Sql | Transaction, { appId, boardId }: DigestOf): Pr
 const ofPlace = (sql: Sql, { appId, boardId }: PlaceOfDigest) =>
   sql`(app_id = ${appId} OR board_id = ${boardId})`;
 
-/** A digest in a list. */
 export interface ListedDigest extends Digest {
   readonly email: string;
   /** Null: it is of the app. */

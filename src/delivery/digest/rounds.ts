@@ -11,7 +11,6 @@ import { readWeek, type WeekNumbers, type WeekSources } from './weeks.ts';
 export interface DigestRoundsOptions extends WeekSources {
   /** Whether this process sends. */
   readonly isLeader: () => boolean;
-  /** PUBLIC_URL */
   readonly publicUrl: string;
   /** Whether there is a mail server. */
   readonly sendsMail: boolean;

@@ -75,7 +75,6 @@ export interface WeekSources {
   /** A pool of upkeep. */
   readonly sql: Sql;
   readonly storage: Pick<Storage, 'reader'>;
-  /** Milliseconds since 1970. */
   readonly now: () => number;
 }
 

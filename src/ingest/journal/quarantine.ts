@@ -11,7 +11,6 @@ import type { Claim } from './claim.ts';
 import { type JournalFiles, SYSTEM_FILES } from './files.ts';
 import { nameOf } from './leftovers.ts';
 
-/** An event in quarantine. */
 export interface Quarantined {
   readonly event: JournaledEvent;
   readonly why: Unstorable;

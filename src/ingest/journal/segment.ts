@@ -128,7 +128,6 @@ export function encodeFrame(marker: Buffer, body: Buffer, events: number): Buffe
   return frame;
 }
 
-/** The content of a segment. */
 export interface SegmentContents {
   /** Null if neither copy is valid: then nobody knows whose the records are. */
   readonly header: SegmentHeader | null;

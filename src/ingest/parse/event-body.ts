@@ -71,7 +71,6 @@ export interface EventBody {
 /** What makes an event sent twice one event. */
 export interface EventKey {
   readonly key: string;
-  /** Milliseconds since 1970. */
   readonly createdAt: number;
 }
 

@@ -12,7 +12,6 @@ import type { IdempotentRequest } from '../../storage/write/idempotent-writer.ts
 import { CommitBuffer, type CommitBufferOptions, type WriteGroup } from './commit-buffer.ts';
 import { IdempotentQueue, type WriteRequests } from './idempotent-queue.ts';
 
-/** The queues of one server. */
 export interface NodeQueues {
   /** Events of the current day. */
   readonly now: CommitBuffer;

@@ -37,11 +37,9 @@ export interface Export {
   /** Number of the last migration. */
   readonly schema: number;
   readonly sequences: readonly SequenceValue[];
-  /** Number of events by the counts. */
   readonly events: number;
   /** In order: tables, counts that outlive their rows, events by time. Events before the retention boundary are left out. */
   readonly sections: readonly ExportedSection[];
-  /** Ends the snapshot. */
   end(): Promise<void>;
 }
 

@@ -66,7 +66,6 @@ export function appsBehind(source: Totals, target: Totals, start: number): numbe
 
 /** An app whose rows of a day are not the same in both databases although the counts are. */
 export interface RowDifference {
-  /** Internal id. */
   readonly appId: number;
   /** Midnight (UTC), milliseconds since 1970. */
   readonly day: number;

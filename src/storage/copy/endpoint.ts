@@ -17,7 +17,6 @@ export const COPIED_FROM = 'copied_from';
 /** By this their sessions are told from those of services. */
 export const COPY_NAME = 'tidemark copy';
 
-/** One of the databases. */
 export interface CopyEndpoint {
   readonly engine: StorageEngine;
   /** A pool of one connection. */

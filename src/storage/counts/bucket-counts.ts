@@ -14,9 +14,7 @@ import { ALL_TIME, type Interval, type SourceInterval, sourcesOf, splitByLevel }
 import { ALL_TYPES, DAY_MS, floorTo, MINUTE_MS, QUARTER_HOUR_MS } from './levels.ts';
 import { type Counted, coarseSources, exactSources, type Snapshot } from './stale.ts';
 
-/** What is counted. */
 export interface Counting {
-  /** Internal id of the app. */
   readonly appId: number;
   /** Internal ids of types, 0 for all of them together; or of series of a field. */
   readonly ids: readonly number[];
@@ -25,7 +23,6 @@ export interface Counting {
 
 const countedOf = (field: FieldCounts | undefined): Counted => (field === undefined ? 'events' : 'values');
 
-/** Type → a count for each bucket. */
 export type BucketCounts = ReadonlyMap<number, readonly number[]>;
 
 /** Counts the events of each bucket, in the snapshot of a transaction; 0 where there are none. Rejects where the database fails. */
@@ -76,7 +73,6 @@ async function profiledDays(
 /** The part of a bucket within one day. */
 interface BucketPart {
   readonly day: number;
-  /** Index of the bucket. */
   readonly index: number;
   /** Quarter-hours of the day before the part, and up to its end. */
   readonly low: number;

@@ -11,7 +11,6 @@ import { ALL_TYPES, floorTo, MINUTE_MS, QUARTER_HOUR_MS } from './levels.ts';
 import { MAX_INTERVALS, type Snapshot } from './stale.ts';
 
 export interface CountersRequest {
-  /** Internal id of the app. */
   readonly appId: number;
   /** Internal ids of types; 0 is all of them together. */
   readonly typeIds: readonly number[];

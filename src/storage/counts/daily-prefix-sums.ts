@@ -9,9 +9,7 @@ const MOST_DAYS = 5_000;
 /** What running counts are kept as; a day of an app with more (24,855 events a second) is read from its quarter-hours. */
 const LARGEST = 2_147_483_647;
 
-/** A day of an app. */
 export interface AppDay {
-  /** Internal id. */
   readonly appId: number;
   /** Its midnight (UTC), milliseconds since 1970. */
   readonly day: number;

@@ -22,7 +22,6 @@ export interface CountDifference {
 }
 
 export interface DayComparison {
-  /** Number of counts that differ. */
   readonly differing: number;
   /** Some of them: of coarse levels before finer ones, and of months and profiles, which other counts explain, last. */
   readonly examples: readonly CountDifference[];

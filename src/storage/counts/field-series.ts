@@ -264,7 +264,6 @@ function signedTypes(
   return [...added, ...exceptTypes.map((typeId) => ({ typeId, sign: -1 as const }))];
 }
 
-/** A value that is shown apart. */
 interface ShownValue {
   /** As JSON. */
   readonly value: string;
@@ -423,7 +422,6 @@ function signedSum(counted: CountedSeries, series: ShownValue['series']): Line {
   return without(sumOfSeries(counted, idsOf(1)), sumOfSeries(counted, idsOf(-1)));
 }
 
-/** Columns as one. */
 function compact(columns: readonly (readonly number[])[]): number[] {
   const length = Math.max(0, ...columns.map((column) => column.length));
   return Array.from({ length }, (_, index) => sum(columns.map((column) => column[index] ?? 0)));

@@ -29,7 +29,6 @@ import {
 import { coarseSources, exactSources, type Snapshot, staleSpan } from './stale.ts';
 
 export interface SeriesRequest {
-  /** Internal id of the app. */
   readonly appId: number;
   /** Internal ids; null: the types with the most events in the interval. */
   readonly typeIds: readonly number[] | null;

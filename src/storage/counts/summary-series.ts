@@ -235,7 +235,6 @@ interface SummaryScope extends Declaration {
   readonly appId: number;
   /** Types of the events; null: all. */
   readonly typeIds: readonly number[] | null;
-  /** Types of the series. */
   readonly seriesTypes: readonly number[];
   readonly chosen: readonly ChosenSeries[];
   /** Series with events of which only the rows tell whether they pass the filter. */

@@ -26,7 +26,6 @@ export function isTimezone(name: string): boolean {
   }
 }
 
-/** The offset at an instant. */
 function offsetAt(zone: string, instant: number): number {
   let offset = 0;
   for (const change of changesOfYear(zone, new Date(instant).getUTCFullYear())) {

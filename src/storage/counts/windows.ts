@@ -22,7 +22,6 @@ import { exactSources, type Snapshot } from './stale.ts';
 
 /** Windows `[end - windowMs, end)` for every step from `first` to `last`, both included. Milliseconds since 1970. */
 export interface WindowRequest {
-  /** Internal id of the app. */
   readonly appId: number;
   /** Internal ids; null: all types. */
   readonly typeIds: readonly number[] | null;

@@ -58,7 +58,6 @@ export class Wire {
   #error: OwnAnswer['error'] = null;
   /** The end of the startup, which the client receives after the own statements. */
   #ready: Buffer = Buffer.alloc(0);
-  /** Number of received chunks. */
   chunksReceived = 0;
 
   /** @param socket connected, and not used yet */

@@ -494,7 +494,6 @@ async function readHistory(
 }
 
 interface Minute {
-  /** Milliseconds since 1970. */
   readonly start: number;
   /** At most so many of its events are new; 0: not known. */
   readonly most: number;

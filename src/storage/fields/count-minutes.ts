@@ -325,10 +325,8 @@ async function hiddenCells(
     .flatMap((cell) => (cell.field.typeId === null ? [cell, { ...cell, typeId: ALL_TYPES }] : [cell]));
 }
 
-/** A cell of a series. */
 export interface StoredCell {
   readonly seriesId: number;
-  /** Milliseconds since 1970. */
   readonly bucket: number;
   readonly count: number;
   /** As bytes. */

@@ -13,7 +13,6 @@ export interface Correction {
 
 /** What reads of counts by series need beside the relations. */
 export interface FieldCounts {
-  /** Internal id of the app. */
   readonly appId: number;
   /** Corrections of whole minutes. */
   readonly corrections: readonly Correction[];

@@ -3,7 +3,6 @@ import type { Transaction } from '../database/connect.ts';
 import type { FieldKind } from './payload-values.ts';
 
 export interface DeclaredField {
-  /** Internal id. */
   readonly id: number;
   /** Internal id of the type whose events have it; null: events of all types. */
   readonly typeId: number | null;

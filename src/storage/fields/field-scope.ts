@@ -29,7 +29,6 @@ export interface FieldFilter {
 }
 
 export interface FieldScopeRequest {
-  /** Internal id. */
   readonly appId: number;
   /** Internal ids; null: all types. */
   readonly typeIds: readonly number[] | null;
@@ -306,7 +305,6 @@ async function isLost(
 
 /** A minute whose rows must be looked at. */
 interface UnsureMinute {
-  /** Milliseconds since 1970. */
   readonly at: number;
   /** Whether maintenance will count it, so that it need not be looked at any more. */
   readonly isLate: boolean;

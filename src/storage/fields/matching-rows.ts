@@ -23,7 +23,6 @@ const INTERVALS_AT_ONCE = 100;
 const TOGETHER_MS = 2 * DAY_MS;
 
 export interface RowScope {
-  /** Internal id. */
   readonly appId: number;
   /** Internal ids; null: all types. */
   readonly typeIds: readonly number[] | null;

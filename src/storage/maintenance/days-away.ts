@@ -39,7 +39,6 @@ export interface DayToTake extends DayOfApp {
 export interface DayToBring extends DayOfApp {
   /** The objects that the rows are from. */
   readonly keys: readonly string[];
-  /** All of their events. */
   readonly rows: AsyncIterable<readonly EventRow[]>;
 }
 
@@ -269,7 +268,6 @@ export const movesBesideCounts: DayMoves = {
     }),
 };
 
-/** A day that is away. */
 export interface DayAway extends DayOfApp {
   readonly keys: readonly string[];
   readonly events: number;

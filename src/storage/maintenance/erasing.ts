@@ -19,15 +19,12 @@ const APART_MS = HOUR_MS;
 /** Statements of one transaction. */
 const MOST_STATEMENTS = 50;
 
-/** An event that is erased. */
 export interface ErasedEvent {
   readonly id: string;
-  /** Milliseconds since 1970. */
   readonly at: number;
 }
 
 export interface ErasureSlice {
-  /** Internal ids. */
   readonly appId: number;
   readonly erasureId: number;
   /** In order of time; at most {@link ERASED_AT_ONCE}. */
@@ -41,7 +38,6 @@ export interface ErasureSlice {
 /** How many events of a type and minute were erased. */
 export interface ErasedMinute {
   readonly typeId: number;
-  /** Milliseconds since 1970. */
   readonly minute: number;
   readonly count: number;
 }
@@ -324,7 +320,6 @@ const ANSWERS_AT_ONCE = 100;
 const MINUTES_AT_ONCE = 1_000;
 
 export interface RecountOfErased {
-  /** Internal ids. */
   readonly appId: number;
   readonly erasureId: number;
   /** The text in place of values of which counts alone are left. */

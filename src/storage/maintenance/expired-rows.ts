@@ -15,7 +15,6 @@ import type { TypeScope } from '../retention.ts';
 
 /** Expired rows of an app: of all types, of all but some, or of one. */
 export interface ExpiredPart extends TypeScope {
-  /** Internal id. */
   readonly appId: number;
   /** As PostgreSQL reads it. */
   readonly from: string;
@@ -58,7 +57,6 @@ const MARGIN_MS = DAY_MS;
 interface Boundary {
   readonly appId: number;
   readonly typeId: number;
-  /** Milliseconds since 1970. */
   readonly readableFrom: number;
   readonly removedUntil: number;
   /** Whether it has moved within the last day. */

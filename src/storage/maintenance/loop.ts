@@ -61,7 +61,6 @@ export interface MaintenanceLoopOptions {
   /** Whether this process does the rounds. */
   readonly leader: Pick<MaintenanceLeader, 'take' | 'isOurs' | 'start' | 'stop'>;
   readonly log: Logger;
-  /** Milliseconds since the epoch. */
   readonly now: () => number;
 }
 

@@ -18,7 +18,6 @@ export interface DatabaseTimes {
 }
 
 export interface TimeJudgeOptions {
-  /** Milliseconds since 1970. */
   readonly wall: () => number;
   /** Milliseconds of a clock that nobody sets. */
   readonly elapsed: () => number;

@@ -12,9 +12,7 @@ import { CopiedRows, RowBuffer } from './copied-rows.ts';
 /** An event of an archived day. */
 export interface ArchivedRow {
   readonly id: string;
-  /** Internal. */
   readonly typeId: number;
-  /** Milliseconds since 1970. */
   readonly at: number;
   readonly payload: string;
 }

@@ -26,7 +26,6 @@ const EPOCH_MS = Date.UTC(2000, 0, 1);
 /** A cursor over rows; before the first one to begin with. */
 export class CopiedRows {
   readonly bytes: Buffer;
-  /** How many they are. */
   readonly length: number;
   /** The last one; null where there is none. */
   readonly last: { readonly at: number; readonly id: string } | null;

@@ -23,7 +23,6 @@ import { readAppSnapshot, readCounts, readSnapshot } from './snapshot.ts';
  * the event itself, which keeps its time and its id when chunks are compressed, when types are renamed and in a restore.
  */
 export interface Cursor {
-  /** Milliseconds since 1970. */
   readonly at: number;
   readonly id: string;
   readonly order: Order;

@@ -130,7 +130,6 @@ function readsOf(sql: Sql, routes: ReadRoutes) {
     /** The events that pass a filter by bucket. */
     filteredSeries: (request: FieldSeriesRequest, filter: FieldFilter) =>
       counted(request.appId, (own) => readFilteredSeries(own, request, filter)),
-    /** A filtered series by type. */
     filteredTypes: (request: FieldSeriesRequest, filter: FieldFilter) =>
       counted(request.appId, (own) => readFilteredTypes(own, request, filter)),
     /** Counts by bucket and value of a declared field; of the events that pass a filter on the same field, where one is given. */

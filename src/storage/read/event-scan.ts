@@ -49,7 +49,6 @@ const LAST_ID = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
 export interface ScanStep {
   /** Valid until their buffer is used again. */
   readonly rows: CopiedRows;
-  /** What they are in. */
   readonly buffer: RowBuffer;
   /** Rows that were looked at. */
   readonly looked: number;

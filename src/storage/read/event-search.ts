@@ -27,7 +27,6 @@ export interface SearchProgress {
 
 /** What is shown of an event that matches. */
 export interface FoundEvent {
-  /** Milliseconds since 1970. */
   readonly at: number;
   readonly payload: string;
 }

@@ -32,7 +32,6 @@ export interface PageRequest {
 
 export interface StoredEvent {
   readonly id: string;
-  /** Public id of the type. */
   readonly typeId: string;
   readonly createdAt: Date;
   /** The very JSON text that was sent. */

@@ -2,7 +2,6 @@
 
 /** Between two events: after the one of this time and id. */
 export interface Position {
-  /** Milliseconds since 1970. */
   readonly at: number;
   readonly id: string;
 }

@@ -19,7 +19,6 @@ const MOST_SLICE_WORDS = 65_536;
 
 /** A segment as it is stored. */
 export interface Segment extends ListCode {
-  /** Milliseconds since 1970. */
   readonly start: number;
   readonly until: number;
   readonly events: number;

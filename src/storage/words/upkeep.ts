@@ -37,7 +37,6 @@ const PARTS_AT_ONCE = 100;
 const VACUUM_AFTER = 2_000;
 
 interface State {
-  /** Internal id. */
   readonly appId: number;
   readonly isWanted: boolean;
   readonly isNoted: boolean;

@@ -5,7 +5,6 @@ import { DAY_MS, HOUR_MS, MINUTE_MS } from '../counts/levels.ts';
 export interface EventContent {
   /** UUID, in the form with four hyphens. */
   readonly id: string;
-  /** Milliseconds since the epoch. */
   readonly createdAt: number;
   /** The payload's JSON text. */
   readonly payload: string;
@@ -23,7 +22,6 @@ export interface EventRow extends EventContent {
 
 /** The app and type of an event by public ids, which are valid in every copy of the database. */
 export interface EventSource {
-  /** Public ids. */
   readonly appId: string;
   readonly typeId: string;
   readonly typeName: string;

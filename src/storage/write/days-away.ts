@@ -10,7 +10,6 @@ import { dateOf, dayOf } from './accepted-event.ts';
 
 /** A UTC day of an app. */
 export interface DayOfApp {
-  /** Internal id. */
   readonly appId: number;
   /** As YYYY-MM-DD. */
   readonly day: string;

@@ -64,7 +64,6 @@ export function tablesOfWrites(engine: EngineWrites): readonly string[] {
 
 /** Counts of commit groups, for metrics. */
 export interface GroupCounts {
-  /** Events of each group. */
   readonly groupEvents: Histogram;
   /** Seconds from a group's arrival to its outcome, retries included. */
   readonly groupSeconds: Histogram;

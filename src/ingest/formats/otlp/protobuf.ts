@@ -49,7 +49,6 @@ class TooDeep extends Error {}
 class TooLarge extends Error {}
 class OtherMessage extends Error {}
 
-/** A part of the message. */
 interface Part {
   readonly start: number;
   readonly end: number;

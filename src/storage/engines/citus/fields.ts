@@ -55,7 +55,6 @@ interface Declaration extends FieldState {
 
 /** A group of shards with what it knows of fields. */
 interface FieldGroup extends FieldShards {
-  /** The shard of `events`. */
   readonly shard: string;
   readonly states: readonly FieldState[];
 }

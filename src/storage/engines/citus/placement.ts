@@ -1,6 +1,5 @@
 /** Where the apps of a cluster are: which shard holds an app, and which node holds the shard. */
 
-/** A node of a cluster. */
 export interface NodeAddress {
   /** Host and port. */
   readonly name: string;
@@ -16,7 +15,6 @@ export interface ShardPlacement<Node = NodeAddress> {
   /** Smallest and largest hash of the apps. */
   readonly least: number;
   readonly most: number;
-  /** Shard of `events`. */
   readonly shard: number;
 }
 

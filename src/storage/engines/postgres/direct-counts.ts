@@ -18,7 +18,6 @@ const MOST_KNOWN = 5_000;
 /** Size of a row of counts in COPY's binary format. */
 const ROW_BYTES = 50;
 
-/** A table of counts. */
 interface CountTable {
   readonly name: string;
   /** The start of the bucket of a time; milliseconds since 1970. */
@@ -66,7 +65,6 @@ const ADD = `
 /** The counts of a type, in order of time. */
 interface Counts {
   readonly typeId: number;
-  /** Milliseconds since 1970. */
   readonly buckets: number[];
   readonly counts: number[];
 }
