@@ -1,4 +1,4 @@
-/** Retention and erasure in the settings of an app: what a change takes is said before, and who may make it. */
+/** Retention, erasure and members in the settings of an app: what a change takes is said before, and who may make it. */
 import axe from 'axe-core';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -143,5 +143,32 @@ describe.skipIf(withoutBrowser !== '')('in the settings', () => {
     await page.getByRole('table', { name: 'Retention' }).waitFor();
     expect(await page.getByRole('button', { name: 'Change retention…' }).count()).toBe(0);
     expect(await page.getByRole('button', { name: 'Erase events…' }).count()).toBe(0);
+  });
+
+  test('owners remove a member, and keep those of the member’s tokens that they choose', async () => {
+    const leaver = await newPerson(service, 'leaver@example.com');
+    const page = await settingsOf(owner);
+    await page.getByLabel('Add a member by email').fill(leaver.email);
+    await page.getByLabel('As', { exact: true }).selectOption('maintainer');
+    await page.getByRole('button', { name: 'Add', exact: true }).click();
+    await page.getByRole('button', { name: 'Copy the invitation link' }).click();
+    const link = new URL(await clipboard(page));
+    await page.getByRole('button', { name: 'I have copied it' }).click();
+    expect((await leaver.post(`/api${link.pathname}/accept`)).status).toBe(200);
+    for (const name of ['Nightly report', 'Ad hoc'])
+      await leaver.post(`/api/apps/${app.appId}/tokens`, { name });
+    await page.reload();
+    await page.getByRole('button', { name: `Remove ${leaver.email}` }).click();
+    const dialog = page.getByRole('dialog', { name: 'Remove the member' });
+    expect(await dialog.getByLabel(/^Keep Ad hoc/).isChecked()).toBe(false);
+    await dialog.getByLabel(/^Keep Nightly report/).check();
+    await dialog.getByRole('button', { name: 'Remove the member' }).click();
+    const row = (name: RegExp) => page.getByRole('row', { name });
+    await row(/Nightly report/)
+      .getByText('no longer a member')
+      .waitFor();
+    await row(/Ad hoc/)
+      .getByText(/^revoked/)
+      .waitFor();
   });
 });

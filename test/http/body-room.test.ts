@@ -1,6 +1,6 @@
-/** The limits of the memory for bodies, and which body is cut when they are reached. */
+/** The limits of the memory for bodies. Which body is cut when they are reached is in held-bodies.test.ts. */
 import fc from 'fast-check';
-import { describe, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { type BodyAccount, BodyRoom } from '../../src/http/body-room.ts';
 import { runs, sized } from '../support/fuzz.ts';
 
@@ -46,79 +46,22 @@ function stalled(room: BodyRoom, count: number, bytes: number, address = 'attack
   return bodies;
 }
 
-const cutOf = (bodies: readonly Body[]): number => bodies.filter(({ isCut }) => isCut).length;
-
-describe('if the memory is full', () => {
-  test('small bodies of producers have a reserve', () => {
-    const room = new BodyRoom(ROOM);
-    for (const address of ['a', 'b']) for (const body of stalled(room, 7, MIB, address)) body.arrive();
-    expect(room.take(200, false)).toBe(false);
-    expect(new Body(room, 'dashboard').grow(200)).toBe(false);
-    expect(room.take(200, true)).toBe(true);
-    const slow = new Body(room, 'honest', true);
-    expect(slow.grow(100)).toBe(true);
-    expect(slow.grow(16_284)).toBe(true);
-    // It is not small any more.
-    expect(slow.grow(1)).toBe(false);
-    slow.arrive();
-    for (let taken = 16_584; taken + 16_384 <= 2 * MIB; taken += 16_384)
-      expect(room.take(16_384, true)).toBe(true);
-    expect(room.take(16_384, true)).toBe(false);
-    expect(room.bytes).toBeLessThanOrEqual(ROOM);
-  });
-
-  test('the slowest body of the address that holds most is cut for the next one', () => {
-    const room = new BodyRoom(ROOM);
-    const light = stalled(room, 5, MIB, 'light');
-    const heavy = stalled(room, 9, MIB, 'heavy');
-    for (const body of heavy.slice(0, 8)) body.account.recentBytes = 1_000;
-    const honest = new Body(room, 'honest');
-    expect(honest.grow(MIB)).toBe(true);
-    expect(heavy.map(({ isCut }) => isCut)).toEqual([...Array(8).fill(false), true]);
-    expect(cutOf(light)).toBe(0);
-    expect(room.stats).toEqual({ cutForRoom: 1, refused: 0, heaviestAddress: 'heavy' });
-  });
-
-  test('a body that arrives steadily is not cut before one that stalls', () => {
-    const room = new BodyRoom(ROOM);
-    const still = stalled(room, 11, MIB, 'all behind one proxy');
-    const moving = new Body(room, 'all behind one proxy');
-    for (let sent = 0; sent < 20; sent += 1) {
-      expect(moving.grow(MIB / 20)).toBe(true);
-      room.sweep();
-      expect(new Body(room, 'all behind one proxy').grow(100_000)).toBe(true);
-    }
-    expect(moving.isCut).toBe(false);
-    expect(cutOf(still)).toBeGreaterThan(0);
-  });
-
-  test('a body that is slower than all others is itself refused', () => {
-    const room = new BodyRoom(ROOM);
-    const body = stalled(room, 1, 4 * MIB)[0];
-    const others = stalled(room, 8, MIB);
-    for (const { account } of others) account.recentBytes = 500_000;
-    expect(body?.grow(1_000)).toBe(false);
-    expect(cutOf(others)).toBe(0);
-  });
-
-  test('nothing is cut if that would not free enough', () => {
-    const room = new BodyRoom(ROOM);
-    for (const body of stalled(room, 12, MIB, 'a')) body.arrive();
-    const small = stalled(room, 1, MIB, 'b')[0];
-    for (const body of stalled(room, 1, MIB, 'c')) body.arrive();
-    expect(new Body(room, 'd').grow(2 * MIB)).toBe(false);
-    expect(small?.isCut).toBe(false);
-    expect(room.stats).toMatchObject({ cutForRoom: 0, refused: 1 });
-  });
-
-  test('many small bodies are cut at once, so that not each chunk searches for one', () => {
-    const room = new BodyRoom(ROOM);
-    const crumbs = Array.from({ length: 100 }, (_, n) => stalled(room, 140, 1_000, `address ${n}`)).flat();
-    while (room.bytes + 16_384 <= (7 / 8) * ROOM) room.take(16_384, false);
-    room.take(16_384, false);
-    expect(cutOf(crumbs)).toBeGreaterThan(500);
-    expect(cutOf(crumbs)).toBeLessThan(600);
-  });
+test('if the memory is full, small bodies of producers have a reserve', () => {
+  const room = new BodyRoom(ROOM);
+  for (const address of ['a', 'b']) for (const body of stalled(room, 7, MIB, address)) body.arrive();
+  expect(room.take(200, false)).toBe(false);
+  expect(new Body(room, 'dashboard').grow(200)).toBe(false);
+  expect(room.take(200, true)).toBe(true);
+  const slow = new Body(room, 'honest', true);
+  expect(slow.grow(100)).toBe(true);
+  expect(slow.grow(16_284)).toBe(true);
+  // It is not small any more.
+  expect(slow.grow(1)).toBe(false);
+  slow.arrive();
+  for (let taken = 16_584; taken + 16_384 <= 2 * MIB; taken += 16_384)
+    expect(room.take(16_384, true)).toBe(true);
+  expect(room.take(16_384, true)).toBe(false);
+  expect(room.bytes).toBeLessThanOrEqual(ROOM);
 });
 
 test('the largest batch fits into the default limit', () => {

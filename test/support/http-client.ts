@@ -184,7 +184,10 @@ export function chunk(bytes: Uint8Array | string): Buffer {
   return Buffer.concat([Buffer.from(`${data.length.toString(16)}\r\n`), data, Buffer.from('\r\n')]);
 }
 
-/** The first response in the bytes, null where more must come. Chunked responses are not expected of this server. */
+/** What a response in chunks ends with. */
+const LAST_CHUNK = Buffer.from('\r\n0\r\n\r\n');
+
+/** The first response in the bytes, null where more must come. One in chunks, which are not put together, must be the last. */
 function parseResponse(
   bytes: Buffer,
   toHead: boolean,
@@ -204,7 +207,8 @@ function parseResponse(
   const start = headEnd + 4;
   const bodiless = toHead || status < 200 || status === 204 || status === 304;
   const announced = headers['content-length'];
-  if (!bodiless && announced === undefined && !over) return null; // The end of the connection is its end.
+  const isWhole = over || bytes.subarray(-LAST_CHUNK.length).equals(LAST_CHUNK);
+  if (!bodiless && announced === undefined && !isWhole) return null;
   const length = bodiless ? 0 : announced === undefined ? bytes.length - start : Number(announced);
   if (bytes.length < start + length) return null;
   const body = bytes.toString('utf8', start, start + length);

@@ -1,14 +1,6 @@
-/** What stands before a real OpenID provider: forwards requests to it, and changes its answers where a test wants a lie. */
+/** What stands before a real OpenID provider: forwards requests to it, or answers in its place. */
 import { createServer, type IncomingMessage, request, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-
-/** An answer of the provider on its way to whoever asked. */
-export interface Answer {
-  status: number;
-  /** Of the content. */
-  type: string;
-  body: string;
-}
 
 /** Where the provider listens: a port of this machine or a socket in the file system. */
 export type Behind = { readonly port: number } | { readonly socketPath: string };
@@ -19,8 +11,6 @@ export interface IssuerFront {
   behind: Behind | null;
   /** Answers in place of the provider, while it is set; false leaves a request to the provider. */
   intercept: ((request: IncomingMessage, response: ServerResponse) => boolean) | null;
-  /** Changes the answer to a request for a path, while it is set. */
-  change: ((path: string, answer: Answer) => void | Promise<void>) | null;
   /** What a browser without a page does: follows redirects, and fills in the form of a sign-in, until it leaves. @returns where to */
   visit(location: string, user: string): Promise<string>;
   /** One request of that browser. */
@@ -45,28 +35,18 @@ export async function startIssuerFront(): Promise<IssuerFront> {
 
   const forward = (behind: Behind, incoming: IncomingMessage, response: ServerResponse): void => {
     const { method, url: path = '/', headers } = incoming;
-    // The answer is read as it is, so it must not be compressed; the provider sees the address that it has for others.
+    // The provider sees the address that it has for others.
     const asked = request(
       {
         ...behind,
         method,
         path,
-        headers: { ...headers, 'accept-encoding': 'identity', connection: 'close' },
+        headers: { ...headers, connection: 'close' },
       },
       (answered) => {
-        const chunks: Buffer[] = [];
-        answered.on('data', (chunk: Buffer) => chunks.push(chunk));
-        answered.on('end', () => {
-          const { 'content-type': type = '', 'content-length': _, ...rest } = answered.headers;
-          const answer = { status: answered.statusCode ?? 0, type, body: Buffer.concat(chunks).toString() };
-          delete rest['transfer-encoding'];
-          delete rest.connection;
-          void Promise.resolve(front.change?.(path.replace(/\?.*/s, ''), answer)).then(
-            () =>
-              response.writeHead(answer.status, { ...rest, 'content-type': answer.type }).end(answer.body),
-            (error: unknown) => response.writeHead(500).end(String(error)),
-          );
-        });
+        const { connection: _, ...rest } = answered.headers;
+        response.writeHead(answered.statusCode ?? 0, rest);
+        answered.pipe(response);
       },
     );
     asked.on('error', (error) => response.writeHead(502).end(error.message));
@@ -92,7 +72,6 @@ export async function startIssuerFront(): Promise<IssuerFront> {
     url,
     behind: null,
     intercept: null,
-    change: null,
     ask,
     visit: async (location, user) => {
       let [next, response] = [location, await ask(location)];

@@ -6,12 +6,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { LEMONLDAP_PORTAL, STARMAN } from './daemons.ts';
 import { type IssuerFront, startIssuerFront } from './issuer-front.ts';
-import { CLIENT_ID, CLIENT_SECRET, OTHER_CLIENT_ID, SECRET_SIGNED_CLIENT_ID } from './oidc-issuer.ts';
+import { CLIENT_ID, CLIENT_SECRET } from './oidc-issuer.ts';
 import { until } from './service.ts';
-
-/** Clients whose ID tokens are wrong, as an issuer that is set up wrongly makes them. */
-export const UNSIGNED_CLIENT_ID = 'tidemark-none';
-export const EXPIRED_CLIENT_ID = 'tidemark-expired';
 
 /** A client to which users have to consent. */
 export const CONSENT_CLIENT_ID = 'tidemark-consent';
@@ -19,7 +15,7 @@ export const CONSENT_CLIENT_ID = 'tidemark-consent';
 /** A user: also the password. It is in the groups `users` and `timelords`, and its address is dwho@badwolf.org. */
 export const LEMON_USER = 'dwho';
 
-export interface LemonIssuer extends Pick<IssuerFront, 'url' | 'intercept' | 'change' | 'newBrowser'> {
+export interface LemonIssuer extends Pick<IssuerFront, 'url' | 'newBrowser'> {
   signIn(location: string, user?: string): Promise<string>;
   stop(): Promise<void>;
 }
@@ -95,13 +91,7 @@ async function writeSettings(folder: string, publicUrl: string, url: string): Pr
   });
   const clients = {
     [CLIENT_ID]: client(CLIENT_ID),
-    [OTHER_CLIENT_ID]: client(OTHER_CLIENT_ID),
-    [SECRET_SIGNED_CLIENT_ID]: client(SECRET_SIGNED_CLIENT_ID, {
-      oidcRPMetaDataOptionsIDTokenSignAlg: 'HS256',
-    }),
-    [UNSIGNED_CLIENT_ID]: client(UNSIGNED_CLIENT_ID, { oidcRPMetaDataOptionsIDTokenSignAlg: 'none' }),
     [CONSENT_CLIENT_ID]: client(CONSENT_CLIENT_ID, { oidcRPMetaDataOptionsBypassConsent: 0 }),
-    [EXPIRED_CLIENT_ID]: client(EXPIRED_CLIENT_ID, { oidcRPMetaDataOptionsIDTokenExpiration: -120 }),
   };
   const ofEach = (value: object): object => Object.fromEntries(Object.keys(clients).map((id) => [id, value]));
   const configuration = {

@@ -7,10 +7,6 @@ import { type IssuerFront, startIssuerFront } from './issuer-front.ts';
 
 export const CLIENT_ID = 'tidemark';
 export const CLIENT_SECRET = 'a secret of the client that nobody else has';
-/** Another client of the same issuer, with the same secret and address. */
-export const OTHER_CLIENT_ID = 'another';
-/** A client whose ID tokens are signed with its secret. */
-export const SECRET_SIGNED_CLIENT_ID = 'tidemark-hs256';
 
 /** What the provider signs ID tokens with. */
 export type Algorithm = 'RS256' | 'PS256' | 'ES256' | 'EdDSA';
@@ -18,7 +14,7 @@ export type Algorithm = 'RS256' | 'PS256' | 'ES256' | 'EdDSA';
 /** Claims of a user, by its subject. */
 export type Claims = Readonly<Record<string, unknown>>;
 
-export interface OidcIssuerServer extends Pick<IssuerFront, 'url' | 'intercept' | 'change' | 'newBrowser'> {
+export interface OidcIssuerServer extends Pick<IssuerFront, 'url' | 'intercept' | 'newBrowser'> {
   /** Who signs in next. */
   user: { readonly sub: string; readonly claims: Claims };
   /** Brings the provider up for a service at this address, with keys of its own. */
@@ -59,10 +55,8 @@ export async function startOidcIssuer(): Promise<OidcIssuerServer> {
           backchannel_logout_uri: logoutUrl,
           backchannel_logout_session_required: true,
         },
-        { ...client, client_id: OTHER_CLIENT_ID },
-        { ...client, client_id: SECRET_SIGNED_CLIENT_ID, id_token_signed_response_alg: 'HS256' },
       ],
-      enabledJWA: { idTokenSigningAlgValues: ['RS256', 'PS256', 'ES256', 'EdDSA', 'HS256'] },
+      enabledJWA: { idTokenSigningAlgValues: ['RS256', 'PS256', 'ES256', 'EdDSA'] },
       cookies: { keys: ['of a test'] },
       // The provider's own refuses addresses of this machine.
       fetch: (address, { dispatcher: _, ...options } = {}) => fetch(address, options),

@@ -118,6 +118,8 @@ test('a key is looked for at the beginning, among four texts', async () => {
       ...{ method: 'POST', path: '/v1/collect', body },
       headers: { Origin: ORIGIN, 'Content-Type': 'text/plain' },
     });
+    // News of the key forget the origin once more, and a long body is to be sent again then.
+    if (answer.status === 503) return await send(body);
     return [answer.status, parsed(answer).code];
   };
   const wrong = `tdb_${'A'.repeat(38)}`;
