@@ -78,9 +78,10 @@ export function openSearch(sql: Sql, request: ScanRequest, filter: RowFilter | n
       const step = await read(mostRows);
       if (step === null) return { ...AT_END, events: [] };
       const found: MatchingRow[] = [];
-      eachWanted(step.rows, filter, ({ id, at, typeId, payload: text }, payload) =>
-        found.push({ id, at, typeId, payload: payload ?? text }),
+      eachWanted(step.rows, filter, (row, payload) =>
+        found.push({ id: row.id, at: row.at, typeId: row.typeId, payload: payload ?? row.payload }),
       );
+      step.buffer.release();
       return { ...progress(step), events: await withTypes(sql, request.appId, found) };
     },
     visit: async (mostRows, onEvent, holder, isOver) => {
@@ -99,6 +100,7 @@ export function openSearch(sql: Sql, request: ScanRequest, filter: RowFilter | n
         if (slices.isOver) await slices.next();
         if (isOver()) break;
       }
+      step.buffer.release();
       return progress(step);
     },
   };
