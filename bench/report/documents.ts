@@ -11,24 +11,13 @@ import { SETTINGS, type SettingName } from '../../src/config.ts';
 import { modelTable } from '../cluster-model.ts';
 import { SCENARIOS } from '../scenarios.ts';
 import {
-  COMPARISON_FIGURES,
-  ENGINE_FIGURES,
   type FaultCampaign,
-  FIELD_FIGURES,
   faultsTable,
   figuresTable,
-  IMPORT_FIGURES,
-  LIMIT_FIGURES,
-  NEIGHBOR_FIGURES,
   type PowerCutRow,
   powerCutsTable,
-  READ_FIGURES,
-  README_FIGURES,
-  SEARCH_FIGURES,
-  SIZING_FIGURES,
-  SOAK_FIGURES,
+  readPicks,
   sizingTable,
-  WRITE_FIGURES,
 } from './figures.ts';
 import { clusterPart, coresPart, latencyPart, nodesPart, scalePart } from './parts.ts';
 import { formatReport } from './report.ts';
@@ -73,6 +62,10 @@ export async function documents(): Promise<ReadonlyMap<string, string>> {
   const results = await readResults();
   const faults: FaultCampaign = JSON.parse(await readFile(join(RESULTS_FOLDER, 'faults.json'), 'utf8'));
   const cuts: PowerCutRow[] = JSON.parse(await readFile(join(RESULTS_FOLDER, 'power-cuts.json'), 'utf8'));
+  const picks = await readPicks();
+  /** Tables of figures.txt, by the names of their parts. */
+  const tables = (...names: readonly string[]): Record<string, string> =>
+    Object.fromEntries(names.map((name) => [name, figuresTable(results, picks.get(name) ?? [])]));
   const nodes = nodesPart(results);
   const latency = latencyPart(results);
   const scale = scalePart(results);
@@ -88,26 +81,18 @@ export async function documents(): Promise<ReadonlyMap<string, string>> {
     ['docs/settings.md', settingsPage()],
     await page('README.md', {
       settings: settingsTable(IMPORTANT),
-      figures: figuresTable(results, README_FIGURES),
+      ...tables('figures'),
     }),
     await page('docs/durability.md', { faults: faultsTable(faults), 'power cuts': powerCutsTable(cuts) }),
     await page('docs/producers.md', await snippetBlocks()),
-    await page('docs/comparison.md', { comparison: figuresTable(results, COMPARISON_FIGURES) }),
+    await page('docs/comparison.md', tables('comparison')),
     await page('docs/sizing.md', {
-      sizing: sizingTable(results),
-      'sizing figures': figuresTable(results, SIZING_FIGURES),
+      sizing: sizingTable(results, picks.get('sizing figures') ?? []),
+      ...tables('sizing figures'),
     }),
     await page('docs/scaling.md', { cores: cores.text, cluster: cluster.text }),
     await page('docs/performance.md', {
-      writes: figuresTable(results, WRITE_FIGURES),
-      limits: figuresTable(results, LIMIT_FIGURES),
-      reads: figuresTable(results, READ_FIGURES),
-      searches: figuresTable(results, SEARCH_FIGURES),
-      fields: figuresTable(results, FIELD_FIGURES),
-      engines: figuresTable(results, ENGINE_FIGURES),
-      imports: figuresTable(results, IMPORT_FIGURES),
-      neighbors: figuresTable(results, NEIGHBOR_FIGURES),
-      soak: figuresTable(results, SOAK_FIGURES),
+      ...tables('writes', 'limits', 'reads', 'searches', 'fields', 'engines', 'imports', 'neighbors', 'soak'),
       nodes: nodes.text,
       latency: latency.text,
       scale: scale.text,
