@@ -1,7 +1,17 @@
 /** The whole state of a view ⇄ the query of its address: reload, back and a shared link show the same. */
-import { listOf, MODES, type Mode, rangeIn, rangeOf, SCALES, type Scale } from '../src/base/view.ts';
-import { WIDTHS, type WidthName } from '../src/base/widths.ts';
-import { HISTOGRAM, type Measure, parseMeasure, writeMeasure } from './measure.ts';
+import {
+  type ChartView,
+  isDistribution,
+  listOf,
+  oneOf,
+  parseChartView,
+  rangeIn,
+  rangeOf,
+  SCALES,
+  type Scale,
+  searchedText,
+} from '../src/base/view.ts';
+import { writeMeasure } from './measure.ts';
 import { type Compare, isoText, parseRange, type Range, rangeText, type Span } from './range.ts';
 import { isZone } from './time-zone.ts';
 
@@ -9,23 +19,16 @@ export {
   asksForHidden,
   chosenTypes,
   HIDDEN,
+  isDistribution,
   MODES,
   type Mode,
-  SCALES,
   type Scale,
 } from '../src/base/view.ts';
 
 const COMPARES: readonly Compare[] = ['previous', 'week', 'month', 'year', 'segment', 'none'];
 
-/** A text of payloads as the API asks for it: alone (`word`), or inside longer words too (`q`). */
-export type SearchedText = readonly [name: 'word' | 'q', text: string];
-
 /** Which events of a range are meant. */
-export interface Segment {
-  readonly types: readonly string[];
-  readonly filters: readonly string[];
-  readonly text: SearchedText | null;
-}
+export type Segment = Pick<ChartView, 'types' | 'filters' | 'text'>;
 
 /** Where an interval of numbers begins, and where it ends, exclusive; null: it does not. */
 export type Values = readonly [from: number | null, until: number | null];
@@ -33,37 +36,22 @@ export type Values = readonly [from: number | null, until: number | null];
 /** Buckets of the chart, whose events are listed. */
 export type Bucket = Span & { readonly from: number };
 
-export interface View {
+export interface View extends ChartView {
   readonly range: Range;
   /** Where a zoom or a step in time came from, for the button that returns to it. */
   readonly back: Range | null;
-  /** Only these event types are asked for, or, with a sign before each, all but these; none: the top types and the rest. */
-  readonly types: readonly string[];
-  /** Conditions on payloads, in the grammar of the API's `filter`. */
-  readonly filters: readonly string[];
-  /** Text that payloads contain. */
-  readonly text: SearchedText | null;
   /** The buckets whose events are listed. */
   readonly at: Bucket | null;
   /** With a bucket, of a distribution: only the events whose number is from the first up to the second; null: any. */
   readonly values: Values | null;
-  /** The path of the field whose values are the lines; null: event types are. */
-  readonly by: string | null;
-  /** The measure that is drawn; null: numbers of events. */
-  readonly measure: Measure | null;
-  readonly mode: Mode;
   readonly scale: Scale;
   readonly compare: Compare;
   /** What `segment` compares with, in the same range; absent with the others. */
   readonly other?: Segment | undefined;
-  /** Lines that are not drawn. The numbers and the list include them. */
-  readonly hidden: readonly string[];
   /** IANA time zone of everything that is shown. */
   readonly zone: string;
   /** Whether a relative range follows the clock. */
   readonly live: boolean;
-  /** The width of a bar; null: one of which there are as many as the window shows well. */
-  readonly width: WidthName | null;
   /** The most buckets that are wanted; null: as many as the window shows well. */
   readonly detail: number | null;
   /** Whether the numbers are shown as a table too. */
@@ -87,49 +75,33 @@ export const NO_SEGMENT: Segment = { types: [], filters: [], text: null };
 export function parseView(search: string, ownZone: string): View {
   const query = new URLSearchParams(search);
   const text = (name: string): string => query.get(name) ?? '';
-  const searched = (end: string): SearchedText | null => {
-    const name = text(`word${end}`) ? 'word' : 'q';
-    return text(name + end) ? [name, text(name + end)] : null;
-  };
   const at = parseRange(text('at'));
-  const columns = query.getAll('column');
   const zone = text('tz');
   const detail = Number(text('buckets'));
   const compare = oneOf(COMPARES, text('compare'));
-  const measure = parseMeasure(query);
+  const chart = parseChartView(query);
   const bucket = at?.kind === 'between' ? { from: at.from, to: at.to } : null;
   return {
+    ...chart,
     range: rangeOf(query),
     back: parseRange(text('back')),
-    types: listOf(query, 'type'),
-    filters: listOf(query, 'filter'),
-    text: searched(''),
     at: bucket,
-    values: bucket !== null && isDistribution(measure) ? parseValues(text('values')) : null,
-    by: text('by') || null,
-    measure,
-    mode: oneOf(MODES, text('mode')),
+    values: bucket !== null && isDistribution(chart.measure) ? parseValues(text('values')) : null,
     scale: oneOf(SCALES, text('scale')),
     compare,
     other:
       compare === 'segment'
-        ? { types: listOf(query, 'type2'), filters: listOf(query, 'filter2'), text: searched('2') }
+        ? { types: listOf(query, 'type2'), filters: listOf(query, 'filter2'), text: searchedText(query, '2') }
         : undefined,
-    hidden: listOf(query, 'hide'),
     zone: zone !== '' && isZone(zone) ? zone : ownZone,
     live: text('refresh') !== 'off',
-    width: WIDTHS.find((width) => width === text('width')) ?? null,
     detail: DETAILS.includes(detail) ? detail : null,
     table: text('table') === '1',
-    columns: columns.length === 0 ? null : listOf(query, 'column'),
+    columns: query.has('column') ? listOf(query, 'column') : null,
     event: text('event') || null,
     mark: text('mark') || null,
   };
 }
-
-/** Whether a view shows how the numbers of a field are distributed. */
-export const isDistribution = (measure: Measure | null): boolean =>
-  measure?.kind === 'stat' && measure.stat === HISTOGRAM;
 
 /** Reads `900~1200`, `900~` or `~1200`; null: it is none of these. */
 function parseValues(text: string): Values | null {
@@ -170,11 +142,6 @@ export function misread(search: string): string[] {
   return Object.entries(understood).flatMap(([name, is]) =>
     has(name) && !is ? [`${name}=${query.get(name)}`] : [],
   );
-}
-
-/** The first one is the default. */
-function oneOf<T extends string>(known: readonly T[], text: string): T {
-  return known.find((value) => value === text) ?? (known[0] as T); // None of the lists is empty.
 }
 
 /** The query of a view, with its question mark; range and zone are always in it, the rest where it is no default. */

@@ -32,6 +32,8 @@ export type ShownStat = MeasureStat | typeof HISTOGRAM;
 
 // Object.keys knows no names.
 export const STATS = Object.keys(MEASURES) as readonly Stat[];
+/** What a chart may show of a field, in the order of the menu. */
+export const SHOWN_STATS: readonly ShownStat[] = ['distinct', ...STATS, HISTOGRAM];
 
 /** Shares of the statistics that are quantiles, ascending. */
 export const SHARES = STATS.flatMap((stat) => {

@@ -1,6 +1,8 @@
 /** The address of a view of the page Explore, which saved views have, and what boards, shares and digests read of it. */
 
+import { HISTOGRAM, SHOWN_STATS, type ShownStat } from './measures.ts';
 import { parseRange, type Range } from './ranges.ts';
+import { WIDTHS, type WidthName } from './widths.ts';
 
 /** In place of a range: each view of a board has its own. */
 export const OWN_RANGES = 'views';
@@ -28,11 +30,71 @@ export const HIDDEN = 'hidden';
 /** Which events a ratio is of: those of a type, or those of the view that meet a condition. */
 export type Part = { readonly type: string } | { readonly filter: string };
 
-/** Null: the view is no ratio. */
-export function parsePart(query: URLSearchParams): Part | null {
+/** What a view shows in place of numbers of events: a ratio of two counts, or a statistic of a field. */
+export type Measure =
+  | { readonly kind: 'ratio'; readonly part: Part }
+  /** @prop of the path of the field */
+  | { readonly kind: 'stat'; readonly of: string; readonly stat: ShownStat };
+
+/** A text of payloads as the API asks for it: alone (`word`), or inside longer words too (`q`). */
+export type SearchedText = readonly [name: 'word' | 'q', text: string];
+
+/** What the chart of a view asks, but for the time. */
+export interface ChartView {
+  /** Only these event types are asked for, or, with a sign before each, all but these; none: the top types and the rest. */
+  readonly types: readonly string[];
+  /** Conditions on payloads, in the grammar of the API's `filter`. */
+  readonly filters: readonly string[];
+  /** Text that payloads contain. */
+  readonly text: SearchedText | null;
+  /** The path of the field whose values are the lines; null: event types are. */
+  readonly by: string | null;
+  /** The measure that is drawn; null: numbers of events. */
+  readonly measure: Measure | null;
+  readonly mode: Mode;
+  /** Lines that are not drawn. The numbers and the list include them. */
+  readonly hidden: readonly string[];
+  /** The width of a bar; null: one of which there are as many as the window shows well. */
+  readonly width: WidthName | null;
+}
+
+/** Reads a view. Missing and invalid parameters have their defaults: an old or mistyped link still shows something. */
+export function parseChartView(query: URLSearchParams): ChartView {
+  return {
+    types: listOf(query, 'type'),
+    filters: listOf(query, 'filter'),
+    text: searchedText(query),
+    by: query.get('by') || null,
+    measure: parseMeasure(query),
+    mode: oneOf(MODES, query.get('mode')),
+    hidden: listOf(query, 'hide'),
+    width: WIDTHS.find((width) => width === query.get('width')) ?? null,
+  };
+}
+
+/** @param end of the parameters' names: those of the segment that is compared with end with 2 */
+export function searchedText(query: URLSearchParams, end = ''): SearchedText | null {
+  const name = query.get(`word${end}`) ? 'word' : 'q';
+  const text = query.get(name + end);
+  return text ? [name, text] : null;
+}
+
+function parseMeasure(query: URLSearchParams): Measure | null {
   const [, kind, value = ''] = /^(type|filter):(.+)$/s.exec(query.get('part') ?? '') ?? [];
-  if (kind === undefined) return null;
-  return kind === 'type' ? { type: value } : { filter: value };
+  if (kind !== undefined)
+    return { kind: 'ratio', part: kind === 'type' ? { type: value } : { filter: value } };
+  const stat = SHOWN_STATS.find((one) => one === query.get('stat'));
+  const of = query.get('of') ?? '';
+  return stat === undefined || of === '' ? null : { kind: 'stat', of, stat };
+}
+
+/** Whether a view shows how the numbers of a field are distributed. */
+export const isDistribution = (measure: Measure | null): boolean =>
+  measure?.kind === 'stat' && measure.stat === HISTOGRAM;
+
+/** One of a list, of which the first is the default. */
+export function oneOf<T extends string>(known: readonly T[], text: string | null): T {
+  return known.find((value) => value === text) ?? (known[0] as T); // None of the lists is empty.
 }
 
 export const partText = (part: Part): string =>
@@ -72,9 +134,9 @@ export function shownToStrangers(search: string, lines: readonly string[]): stri
   // Fields, as the chart names them.
   for (const name of ['by', 'of', 'stat']) keep(name, () => true);
   keep('hide', (key) => lines.includes(key));
-  if (asksForHidden({ types: listOf(view, 'type'), hidden: listOf(view, 'hide') }))
-    shown.append('hide', HIDDEN);
-  const part = parsePart(view);
-  if (part !== null) shown.set('part', partText('type' in part ? part : { filter: NOT_TOLD }));
+  if (asksForHidden(parseChartView(view))) shown.append('hide', HIDDEN);
+  const measure = parseMeasure(view);
+  if (measure?.kind === 'ratio')
+    shown.set('part', partText('type' in measure.part ? measure.part : { filter: NOT_TOLD }));
   return shown.toString();
 }

@@ -23,6 +23,9 @@ export const MAX_EXCEPT_TYPES = 40;
 export const EARLIEST = Date.UTC(1970, 0, 1);
 export const LATEST = Date.UTC(9999, 0, 1);
 
+/** The instant nearest to another at which there may be events. */
+export const withinYears = (at: number): number => Math.min(Math.max(at, EARLIEST), LATEST);
+
 /** Whether there can be events of a range. */
 export function hasEvents(range: Range | null): range is Range {
   if (range === null) return false;
@@ -45,7 +48,7 @@ export function instant(description: string): Parameter<number | null> {
     schema: INSTANT,
     convert: (sent) => {
       const bound = parseBound(sent, 'start');
-      return typeof bound === 'string' ? new Invalid(bound) : Math.min(Math.max(bound, EARLIEST), LATEST);
+      return typeof bound === 'string' ? new Invalid(bound) : withinYears(bound);
     },
   });
 }

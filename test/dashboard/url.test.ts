@@ -2,16 +2,8 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { HISTOGRAM, SHOWN_STATS } from '../../dashboard/measure.ts';
 import { PERIODS, type Range, type Unit } from '../../dashboard/range.ts';
-import {
-  DETAILS,
-  MODES,
-  misread,
-  parseView,
-  SCALES,
-  safeNext,
-  type View,
-  viewSearch,
-} from '../../dashboard/url.ts';
+import { DETAILS, MODES, misread, parseView, safeNext, type View, viewSearch } from '../../dashboard/url.ts';
+import { SCALES } from '../../src/base/view.ts';
 import { WIDTHS } from '../../src/base/widths.ts';
 
 const unit = fc.constantFrom<Unit>('m', 'h', 'd', 'w', 'mo', 'y');

@@ -3,11 +3,12 @@ import type { BoardChart, Series as ChartSeries } from '../../api-types/answers.
 import { listBoards } from '../../apps/boards.ts';
 import { listHiddenTypes } from '../../apps/event-types.ts';
 import type { NumberFormat } from '../../apps/fields.ts';
-import { measureLabel, type ShownStat, singleStat } from '../../base/measures.ts';
+import { measureLabel, singleStat } from '../../base/measures.ts';
 import { sum } from '../../base/sum.ts';
 import { DAY_MS } from '../../base/time-units.ts';
-import { asksForHidden, listOf, parsePart } from '../../base/view.ts';
+import { asksForHidden, type ChartView, parseChartView } from '../../base/view.ts';
 import { readBoardCharts } from '../../read/charts/board-route.ts';
+import { type BoardQuestion, PLAIN_CHART } from '../../read/charts/chart-query.ts';
 import type { Series } from '../../storage/counts/series.ts';
 import { instantOf, localOf } from '../../storage/counts/timezone.ts';
 import type { Sql } from '../../storage/database/connect.ts';
@@ -141,22 +142,11 @@ async function weekOfBoard(
 ): Promise<WeekNumbers | null> {
   const [board] = await listBoards(sql, app, boardId);
   if (board === undefined) return null;
-  const { before, from, until } = week;
-  const asked = [
-    sharedOf({ from, until }, { from: before, until: from }, timezone),
-    sharedOf({ from: before, until: from }, { from, until }, timezone),
-  ];
   const place = { events: storage.reader(sql), pass: async () => true };
   const options = { now, monotonic: () => performance.now() };
-  const [charts = [], earlier = []] = await readBoardCharts(
-    options,
-    place,
-    { id: app, appId },
-    {
-      views: board.views,
-      shared: asked,
-    },
-  );
+  const shared = (['now', 'before'] as const).map((which) => questionOf(week, which, timezone));
+  const asked = { views: board.views, shared };
+  const [charts = [], earlier = []] = await readBoardCharts(options, place, { id: app, appId }, asked);
   return {
     ...week,
     boardName: board.name,
@@ -164,28 +154,26 @@ async function weekOfBoard(
   };
 }
 
-interface Between {
-  readonly from: number;
-  readonly until: number;
-}
-
-/** What all charts have in common, as a board's own requests say it. */
-function sharedOf(of: Between, compared: Between, timezone: string): URLSearchParams {
-  const iso = (at: number): string => new Date(at).toISOString();
-  return new URLSearchParams({
-    ...{ from: iso(of.from), to: iso(of.until), timezone },
-    ...{ compareFrom: iso(compared.from), compareTo: iso(compared.until) },
-    ...{ width: '1d', lines: String(LINES) },
-  });
+/** What all charts have in common. */
+function questionOf({ before, from, until }: Week, which: 'now' | 'before', timezone: string): BoardQuestion {
+  const [now, earlier] = [
+    { from, to: until },
+    { from: before, to: from },
+  ];
+  const [of, compared] = which === 'now' ? [now, earlier] : [earlier, now];
+  const intervals = { ...of, compareFrom: compared.from, compareTo: compared.to };
+  const { buckets, filter } = PLAIN_CHART;
+  return { ranges: 'board', ...intervals, timezone, buckets, filter, width: '1d', lines: LINES };
 }
 
 /** The numbers that the tile of the board shows for this week. */
 function chartOf(chart: BoardChart, earlier: BoardChart): ChartOfWeek {
-  const view = new URLSearchParams(chart.search);
+  const address = new URLSearchParams(chart.search);
+  const view = parseChartView(address);
   const [now, then] = [numbersOf(chart, view), numbersOf(earlier, view)];
-  for (const name of ['range', 'from', 'to', 'tz', 'back', 'at', 'event']) view.delete(name);
+  for (const name of ['range', 'from', 'to', 'tz', 'back', 'at', 'event']) address.delete(name);
   return {
-    ...{ name: chart.name, search: view.toString(), problem: chart.problem },
+    ...{ name: chart.name, search: address.toString(), problem: chart.problem },
     ...{ unit: now.unit, of: now.of, format: now.format, total: now.total, before: then.total },
     ...{ days: now.values, daysBefore: then.values },
     lines: now.unit === 'events' ? linesOfChart(chart.series, earlier.series) : [],
@@ -196,13 +184,14 @@ interface Measured extends Pick<ChartOfWeek, 'unit' | 'of' | 'total' | 'format'>
   readonly values: Values;
 }
 
-function numbersOf({ series, part, numbers }: BoardChart, view: URLSearchParams): Measured {
+function numbersOf({ series, part, numbers }: BoardChart, view: ChartView): Measured {
   if (series === null) return { unit: 'events', of: '', format: null, total: null, values: [] };
-  const withHidden = asksForHidden({ types: listOf(view, 'type'), hidden: view.getAll('hide') });
+  const { measure } = view;
+  const withHidden = asksForHidden(view);
   const counts = countsOf(series, withHidden);
-  if (part !== null) {
+  if (part !== null && measure?.kind === 'ratio') {
     const parts = countsOf(part, withHidden);
-    const asked = parsePart(view) ?? { type: '' }; // Only a ratio has a part.
+    const { part: asked } = measure;
     const of = 'type' in asked ? `are ${part.lines[0]?.name ?? asked.type}` : `have ${asked.filter}`;
     return {
       ...{ unit: 'ratio', of, format: null },
@@ -210,14 +199,15 @@ function numbersOf({ series, part, numbers }: BoardChart, view: URLSearchParams)
       values: counts.map((count, day) => ratio(parts[day] ?? 0, count)),
     };
   }
-  const stat = singleStat(view.get('stat') as ShownStat); // There are numbers of a view with a statistic alone.
-  if (numbers !== null)
+  if (numbers !== null && measure?.kind === 'stat') {
+    const stat = singleStat(measure.stat);
     return {
       ...{ unit: 'measure', of: `${measureLabel(stat).toLowerCase()} of ${numbers.of}` },
       format: stat === 'distinct' ? null : numbers.format,
       total: numbers.overall[stat] ?? null,
       values: numbers.stats[stat] ?? series.starts.map(() => null),
     };
+  }
   return { unit: 'events', of: '', format: null, total: sum(counts), values: counts };
 }
 

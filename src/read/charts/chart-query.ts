@@ -4,7 +4,16 @@ import { endsBefore } from '../../base/ranges.ts';
 import { OWN_RANGES } from '../../base/view.ts';
 import { MOST_BUCKETS, WIDTHS, type WidthName } from '../../base/widths.ts';
 import { Rejection } from '../../errors.ts';
-import { flag, Invalid, oneOf, type Parameter, Query, text, wholeNumber } from '../../http/query.ts';
+import {
+  flag,
+  Invalid,
+  oneOf,
+  type Parameter,
+  Query,
+  text,
+  type Values,
+  wholeNumber,
+} from '../../http/query.ts';
 import type { FieldFilter } from '../../storage/fields/field-scope.ts';
 import type { RowFilter } from '../../storage/fields/row-filter.ts';
 import { decodeCursor } from '../../storage/read/event-list.ts';
@@ -12,7 +21,15 @@ import { fieldFilterOf } from '../filter/counted-values.ts';
 import { MAX_FILTERS } from '../filter/filter-query.ts';
 import { MAX_FILTER_LENGTH, parsePath } from '../filter/parse-filter.ts';
 import { parseFilters, payloadFilter } from '../filter/payload-filter.ts';
-import { checkScope, EXCEPT_TYPES, instant, SCOPE, timezone } from '../scope-query.ts';
+import {
+  checkScope,
+  EXCEPT_TYPES,
+  instant,
+  MAX_EXCEPT_TYPES,
+  MAX_TYPES,
+  SCOPE,
+  timezone,
+} from '../scope-query.ts';
 
 const DEFAULT_BUCKETS = 200;
 const MAX_LINES = 1_000;
@@ -27,17 +44,17 @@ const AS_SENT: Parameter<readonly string[]> = {
   convert: (value) => (value as readonly string[] | undefined) ?? [],
 };
 
-const NO_PATH = new Invalid('must be the path of a field');
+export const NO_PATH = new Invalid('must be the path of a field');
 
-/** The path of a field, as a filter spells it; null where it is absent. @param problem what one that is none becomes */
-function path(description: string, problem: null | Invalid): Parameter<readonly string[] | null> {
-  return text(description, {
-    convert: (sent) => {
-      const parsed = parsePath(sent);
-      return 'problem' in parsed ? problem : parsed;
-    },
-  });
+/** The path of a field, as a filter spells it; null where it is none. */
+export function pathIn(sent: string): readonly string[] | null {
+  const parsed = parsePath(sent);
+  return 'problem' in parsed ? null : parsed;
 }
+
+/** @param problem what a path that is none becomes */
+const path = (description: string, problem: null | Invalid): Parameter<readonly string[] | null> =>
+  text(description, { convert: (sent) => pathIn(sent) ?? problem });
 
 const BY = 'The field whose values are the lines; absent: event types are.';
 
@@ -66,8 +83,18 @@ const CHART = {
   word: text('The same for a text that stands alone.', { convert: (sent) => sent }),
 } as const;
 
+/** Which events a chart is of, in which buckets, by which lines. */
+export type ChartQuestion = Values<typeof CHART>;
+
+/** The chart of all events. */
+export const PLAIN_CHART: ChartQuestion = {
+  ...{ typeId: [], exceptTypeId: [], from: null, to: null, compareFrom: null, compareTo: null },
+  ...{ timezone: null, buckets: DEFAULT_BUCKETS, width: 'auto', lines: DEFAULT_LINES, by: null },
+  ...{ filter: [], q: null, word: null },
+};
+
 /** What the charts of a board have in common. */
-export const BOARD_PARAMETERS = {
+const BOARD_PARAMETERS = {
   ranges: oneOf(
     'Whether the charts have the range of the board, or each that of its view.',
     ['board', OWN_RANGES],
@@ -82,12 +109,16 @@ export const PRODUCER_PARAMETERS = {
   ...{ from: CHART.from, to: CHART.to, timezone: CHART.timezone, buckets: CHART.buckets },
 } as const;
 
-export function checkChart(query: {
-  from: number | null;
-  to: number | null;
-  compareFrom: number | null;
-  compareTo: number | null;
-}): string | null {
+/** The limits of a request's types, where they come from an address that was saved. */
+export function checkTypes(query: Pick<ChartQuestion, 'typeId' | 'exceptTypeId'>): string | null {
+  const most = { typeId: MAX_TYPES, exceptTypeId: MAX_EXCEPT_TYPES } as const;
+  const name = (['typeId', 'exceptTypeId'] as const).find((one) => query[one].length > most[one]);
+  return name === undefined ? null : `${name} may be given at most ${most[name]} times.`;
+}
+
+export function checkChart(
+  query: Pick<ChartQuestion, 'from' | 'to' | 'compareFrom' | 'compareTo'>,
+): string | null {
   const { compareFrom, compareTo } = query;
   if (compareFrom !== null && compareTo !== null && compareFrom >= compareTo)
     return `compareFrom must be before compareTo${endsBefore(compareFrom, compareTo, 'compareTo=')}.`;
@@ -97,6 +128,9 @@ export function checkChart(query: {
 export const CHART_QUERY = new Query(CHART, checkChart);
 export const BOARD_QUERY = new Query(BOARD_PARAMETERS, checkChart);
 
+/** What the charts of several views have in common. */
+export type BoardQuestion = Values<typeof BOARD_PARAMETERS> & Partial<Pick<ChartQuestion, 'width'>>;
+
 /** The query of statistics: also the field, and whether hidden types are left out. */
 export const NUMBERS_QUERY = new Query(
   {
@@ -105,8 +139,8 @@ export const NUMBERS_QUERY = new Query(
     of: {
       ...text('The field whose numbers are summarized.', {
         convert: (sent) => {
-          const parsed = parsePath(sent);
-          return 'problem' in parsed ? NO_PATH : { sent, path: parsed };
+          const named = pathIn(sent);
+          return named === null ? NO_PATH : { sent, path: named };
         },
       }),
       required: true,
@@ -124,6 +158,9 @@ export const NUMBERS_QUERY = new Query(
     return checkChart(query);
   },
 );
+
+/** The statistics of which field a chart shows, of which events. */
+export type NumbersQuestion = Values<(typeof NUMBERS_QUERY)['parameters']>;
 
 /** The query of a chart that is counted from rows, part by part: also where this part begins. */
 export const SCAN_QUERY = new Query(
@@ -150,11 +187,7 @@ export interface ChartConditions {
   readonly rows: RowFilter | null | Rejection;
 }
 
-export function conditionsOf(query: {
-  readonly filter: readonly string[];
-  readonly q: string | null;
-  readonly word: string | null;
-}): ChartConditions {
+export function conditionsOf(query: Pick<ChartQuestion, 'filter' | 'q' | 'word'>): ChartConditions {
   const { filter, q, word } = query;
   const conditions = parseFilters(filter);
   const hasConditions = q !== null || word !== null || filter.length > 0;
@@ -175,16 +208,13 @@ function tooMuch({ filter, ...texts }: Parameters<typeof conditionsOf>[0]): Reje
 export function bucketsAsked({
   buckets,
   width,
-}: {
-  readonly buckets: number;
-  readonly width: 'auto' | WidthName;
-}): number | { readonly from: WidthName } {
+}: Pick<ChartQuestion, 'buckets' | 'width'>): number | { readonly from: WidthName } {
   return width === 'auto' ? buckets : { from: width };
 }
 
 /** The interval of a chart. The current millisecond is part of the present. */
 export function intervalOf(
-  { from, to }: { readonly from: number | null; readonly to: number | null },
+  { from, to }: Pick<ChartQuestion, 'from' | 'to'>,
   now: number,
 ): { readonly from: number | null; readonly until: number } {
   return { from, until: to ?? Math.max(now, from ?? 0) + 1 };

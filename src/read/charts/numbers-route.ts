@@ -25,7 +25,13 @@ import { nameOf } from '../fields/shown-value.ts';
 import { whyNotCounted } from '../fields/why-not-counted.ts';
 import { COUNTED_LATER } from '../filter/counted-values.ts';
 import { findTypesLeft } from '../scope-query.ts';
-import { bucketsAsked, conditionsOf, intervalOf, NUMBERS_QUERY } from './chart-query.ts';
+import {
+  bucketsAsked,
+  conditionsOf,
+  intervalOf,
+  NUMBERS_QUERY,
+  type NumbersQuestion,
+} from './chart-query.ts';
 import { binsOf, histogramOfAll, statColumns } from './number-stats.ts';
 import { type ChartRouteOptions, TOO_LONG } from './series-columns.ts';
 
@@ -67,7 +73,7 @@ export async function readNumbersOf(
   options: Pick<ChartRouteOptions, 'now' | 'monotonic'>,
   place: ReadPlace,
   app: { /** Internal id. */ readonly id: number; readonly appId: string },
-  query: Exclude<ReturnType<typeof NUMBERS_QUERY.parse>, Rejection>,
+  query: NumbersQuestion,
   { readsRows }: { readonly readsRows: boolean },
 ): Promise<NumberStats | Rejection> {
   const { now } = options;

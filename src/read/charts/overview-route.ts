@@ -10,9 +10,8 @@ import { done } from '../../http/data.ts';
 import { Query } from '../../http/query.ts';
 import type { Route } from '../../http/route.ts';
 import { instantOf, localOf } from '../../storage/counts/timezone.ts';
-import { spellPath } from '../fields/payload-paths.ts';
 import { timezone } from '../scope-query.ts';
-import { CHART_QUERY } from './chart-query.ts';
+import { PLAIN_CHART } from './chart-query.ts';
 import { type ChartRouteOptions, readChartOf } from './series-columns.ts';
 
 const OVERVIEW_QUERY = new Query({ timezone: timezone('IANA time zone of the week. Absent: UTC.') });
@@ -41,16 +40,15 @@ export function overviewRoute(options: ChartRouteOptions): Route {
     const daysBefore = (days: number): number => instantOf(zone, localOf(zone, until) - days * DAY_MS);
     const week = { from: daysBefore(DAYS), before: daysBefore(2 * DAYS), until };
     return await events.together(app.id, async (sql, reader) => {
-      const read = async (asked: Asked): Promise<Series | Rejection> => {
-        const parsed = CHART_QUERY.parse(chartOf(asked, zone));
-        return parsed instanceof Rejection
-          ? parsed
-          : await readChartOf(options, { sql, events: reader }, app, parsed);
+      const read = ({ before, until: to, ...asked }: Asked): Promise<Series | Rejection> => {
+        const compared = { compareFrom: before, compareTo: asked.from };
+        const question = { ...PLAIN_CHART, ...asked, to, ...compared, timezone: zone };
+        return readChartOf(options, { sql, events: reader }, app, question);
       };
       const short = (length: number): Asked => ({
         ...{ from: until - length, before: until - 2 * length, until, buckets: 1, lines: 1 },
       });
-      const paths = (await listCountedPaths(sql, app.id)).slice(0, MOST_FIELDS).map(spellPath);
+      const paths = (await listCountedPaths(sql, app.id)).slice(0, MOST_FIELDS);
       const [byHour, hour, day, stats, annotated, ...byValue] = await Promise.all([
         read({ ...week, buckets: BUCKETS, lines: MOST_LINES }),
         read(short(HOUR_MS)),
@@ -92,16 +90,7 @@ interface Asked {
   readonly before: number;
   readonly buckets: number;
   readonly lines: number;
-  readonly by?: string;
-}
-
-function chartOf({ from, until, before, buckets, lines, by }: Asked, zone: string): string {
-  const [start, end, earlier] = [from, until, before].map((at) => new Date(at).toISOString());
-  return new URLSearchParams({
-    ...{ from: start ?? '', to: end ?? '', compareFrom: earlier ?? '', compareTo: start ?? '' },
-    ...{ timezone: zone, buckets: String(buckets), lines: String(lines) },
-    ...(by !== undefined && { by }),
-  }).toString();
+  readonly by?: readonly string[];
 }
 
 const numberOf = ({ all, compared }: Series): Overview['week'] => ({

@@ -16,7 +16,7 @@ import type { EventReader } from '../../storage/read/event-reader.ts';
 import { spellPath } from '../fields/payload-paths.ts';
 import { nameOf } from '../fields/shown-value.ts';
 import { type ChartTypes, findChartTypes, findExceptTypes, findTypes } from '../scope-query.ts';
-import { bucketsAsked, CHART_QUERY, conditionsOf, intervalOf } from './chart-query.ts';
+import { bucketsAsked, CHART_QUERY, type ChartQuestion, conditionsOf, intervalOf } from './chart-query.ts';
 import { type LinesQuery, readLines, type SeriesLines } from './series-lines.ts';
 
 export interface ChartRouteOptions {
@@ -65,7 +65,7 @@ export async function readChartOf(
   options: Pick<ChartRouteOptions, 'now'>,
   reading: Reading,
   app: ChartApp,
-  query: ChartQuery,
+  query: ChartQuestion,
 ): Promise<Series | Rejection> {
   const types = await findChartTypes(reading.sql, app.id, query.typeId);
   return types instanceof Rejection ? types : await readChartOfTypes(options, reading, app, query, types);
@@ -76,14 +76,12 @@ interface ChartApp {
   readonly id: number;
 }
 
-type ChartQuery = Exclude<ReturnType<typeof CHART_QUERY.parse>, Rejection>;
-
 /** The chart with the newest events of the types that are shown as annotations. */
 async function readMarkedChart(
   options: Pick<ChartRouteOptions, 'now'>,
   reading: Reading,
   app: ChartApp,
-  query: ChartQuery,
+  query: ChartQuestion,
   types: ChartTypes,
 ): Promise<Series | Rejection> {
   const chart = await readChartOfTypes(options, reading, app, query, types);
@@ -130,7 +128,7 @@ async function readChartOfTypes(
   { now }: Pick<ChartRouteOptions, 'now'>,
   reading: Reading,
   app: ChartApp,
-  query: ChartQuery,
+  query: ChartQuestion,
   types: ChartTypes,
 ): Promise<Series | Rejection> {
   const { sql } = reading;

@@ -15,7 +15,7 @@ import { parseRange } from '../../base/ranges.ts';
 import { DAY_MS } from '../../base/time-units.ts';
 import { deadline } from '../../base/timeout.ts';
 import { digestOf } from '../../base/token-text.ts';
-import { OWN_RANGES, shownToStrangers } from '../../base/view.ts';
+import { asksForHidden, OWN_RANGES, parseChartView, shownToStrangers } from '../../base/view.ts';
 import { LookupCache } from '../../cache/lookup-cache.ts';
 import { Rejection } from '../../errors.ts';
 import { ACCEPT_ENCODING, compressedAnswer, takesCoding } from '../../http/compressed-answer.ts';
@@ -23,9 +23,10 @@ import { done } from '../../http/data.ts';
 import { type Exchange, type Outcome, TOO_MANY_UNSENT } from '../../http/exchange.ts';
 import type { ReadPlace, ReadSlots, ReadWaiter } from '../../http/read-slots.ts';
 import type { Route } from '../../http/route.ts';
-import { intervalsOf, queriesOf, readBoardCharts } from '../charts/board-route.ts';
-import { BOARD_QUERY } from '../charts/chart-query.ts';
-import { EVENTS, readEventPage } from '../events/events-read.ts';
+import { intervalsOf, questionsOf, readBoardCharts } from '../charts/board-route.ts';
+import { type BoardQuestion, checkChart, conditionsOf } from '../charts/chart-query.ts';
+import { readEventPage } from '../events/events-read.ts';
+import { parseFilters } from '../filter/payload-filter.ts';
 
 export interface SharedRoutesOptions {
   readonly api: Api;
@@ -56,6 +57,7 @@ const KEPT_MS = 30 * DAY_MS;
 const NOT_BROKEN_DOWN =
   'This chart has no lines: its field is not counted for them. Whoever shared it sees more on the page of the app.';
 const NO_LIST = 'The events cannot be listed. Whoever shared them sees the reason on the page of the app.';
+const NOT_SEARCHED = new Rejection('invalidParameters', NO_LIST);
 const NO_CHART = 'This chart cannot be shown. Whoever shared it sees the reason on the page of the app.';
 
 /** The request header with what {@link ShareKey} is. */
@@ -64,7 +66,11 @@ const KEY_HEADER = 'x-share-key';
 /** Bars of a chart that is one of several, and of one that is alone; as the dashboard's own pages have them. */
 const BARS = { several: 60, alone: 100 } as const;
 const LINES = 12;
-const LISTED_EVENTS = 50;
+/** The newest events of a view. */
+const LISTED = {
+  ...{ typeName: [], type: [], cursor: null, limit: 50 },
+  ...({ order: 'desc', total: 'none' } as const),
+};
 /** Payload bytes after which the list ends. */
 const LISTED_BYTES = 65_536;
 /** What a list that has to be searched for may look at, once a second. */
@@ -189,9 +195,9 @@ async function answerOf(options: SharedRoutesOptions, share: Share): Promise<Sha
 async function readShare(options: SharedRoutesOptions, place: ReadPlace, share: Share): Promise<Outcome> {
   const { app, name, views, list } = share;
   const now = options.now();
-  const shared = queryOf(share, now);
-  const problem = BOARD_QUERY.parse(shared.toString());
-  if (problem instanceof Rejection) return problem;
+  const shared = questionOf(share, now);
+  const problem = checkChart(shared);
+  if (problem !== null) return new Rejection('invalidParameters', problem);
   const asked = { views, shared: [shared] };
   const [charts = []] = await readBoardCharts({ ...options, now: () => now }, place, app, asked);
   const [view] = views;
@@ -214,18 +220,17 @@ async function readShare(options: SharedRoutesOptions, place: ReadPlace, share: 
   });
 }
 
-/** The parameters that all charts of a share have in common. */
-function queryOf({ range: text, timezone, filters, views }: Share, now: number): URLSearchParams {
-  const query = new URLSearchParams(
-    text === OWN_RANGES
-      ? { timezone, ranges: text }
-      : intervalsOf(parseRange(text) ?? { kind: 'all' }, now, timezone),
-  );
-  query.set('buckets', String(views.length === 1 ? BARS.alone : BARS.several));
-  query.set('lines', String(LINES));
-  for (const filter of filters) query.append('filter', filter);
-  return query;
+/** What all charts of a share have in common. */
+function questionOf({ range: text, timezone, filters, views }: Share, now: number): BoardQuestion {
+  const isOwn = text === OWN_RANGES;
+  return {
+    ...(isOwn ? NO_INTERVALS : intervalsOf(parseRange(text) ?? { kind: 'all' }, now, timezone)),
+    ...{ ranges: isOwn ? OWN_RANGES : 'board', timezone, lines: LINES, filter: filters },
+    buckets: views.length === 1 ? BARS.alone : BARS.several,
+  };
 }
+
+const NO_INTERVALS = { from: null, to: null, compareFrom: null, compareTo: null };
 
 /** The latest events of a view. */
 async function readList(
@@ -234,13 +239,16 @@ async function readList(
   share: Share,
   search: string,
 ): Promise<Pick<SharedData, 'types' | 'events'> | Rejection> {
-  const { events: asked } = queriesOf(search, queryOf(share, now()));
-  const query = EVENTS.query.parse(`${asked}&order=desc&limit=${LISTED_EVENTS}`);
-  if (query instanceof Rejection) return query;
+  const view = parseChartView(new URLSearchParams(search));
+  const asked = questionsOf(view, questionOf(share, now()));
+  if (asked instanceof Rejection) return asked;
+  const filter = parseFilters(asked.chart.filter);
+  const { rows } = conditionsOf(asked.chart);
+  if (typeof filter === 'string' || rows instanceof Rejection) return NOT_SEARCHED;
   const page = await readEventPage(
     { maxPageBytes: LISTED_BYTES, monotonic, searchBudget: LIST_BUDGET },
     { app: share.app, ...place },
-    query,
+    { ...asked.chart, ...LISTED, filter, hidden: asksForHidden(view) ? 'include' : 'exclude' },
   );
   if (page instanceof Rejection) return page;
   const { events } = page;
