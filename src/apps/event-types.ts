@@ -169,6 +169,13 @@ export async function numberTypes(
   return new Map(rows.map(({ typeId, ...type }) => [typeId, type]));
 }
 
+/** The names of types by their public ids. */
+export async function typeNames(sql: Sql, typeIds: readonly string[]): Promise<ReadonlyMap<string, string>> {
+  const rows = await sql<{ typeId: string; name: string }[]>`
+    SELECT public_id AS "typeId", name FROM event_types WHERE public_id = ANY(${[...typeIds]}::text[])`;
+  return new Map(rows.map(({ typeId, name }) => [typeId, name]));
+}
+
 /**
  * Creates an event type.
  * @param type.appId public id of the app

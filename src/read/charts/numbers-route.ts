@@ -1,6 +1,7 @@
 /** GET /api/apps/:appId/numbers: the statistics of a field for a chart, also by the values of another field or by event types. */
 
 import type { NumberStats, StatColumns, StatLine } from '../../api-types/answers.ts';
+import { typeNames } from '../../apps/event-types.ts';
 import { readNumberFormat } from '../../apps/fields.ts';
 import { HISTOGRAM } from '../../base/measures.ts';
 import { Rejection } from '../../errors.ts';
@@ -17,7 +18,6 @@ import {
   type SummarySeries,
   statsOf,
 } from '../../storage/counts/summary-series.ts';
-import type { Sql } from '../../storage/database/connect.ts';
 import { type EventGroup, EventGroups } from '../../storage/fields/event-groups.ts';
 import { EVERY_ROW, type RowFilter } from '../../storage/fields/row-filter.ts';
 import { type SearchBudget, searchThrough } from '../events/search-page.ts';
@@ -331,9 +331,8 @@ async function statsOfRows(
   const all = await finished(groups.others([]), pass);
   const rest = lineOf(await finished(groups.others(top), pass), frame, kind, false);
   const names = byType
-    ? await namesOfTypes(
+    ? await typeNames(
         sql,
-        appId,
         top.map(({ values: [id] }) => id ?? ''),
       )
     : null;
@@ -389,15 +388,4 @@ async function finished<T>(steps: Generator<undefined, T>, pass: ReadPlace['pass
     if (step.done === true) return step.value;
     await pass();
   }
-}
-
-async function namesOfTypes(
-  sql: Sql,
-  appId: number,
-  typeIds: readonly string[],
-): Promise<ReadonlyMap<string, string>> {
-  const rows = await sql<{ typeId: string; name: string }[]>`
-    SELECT public_id AS "typeId", name FROM event_types
-     WHERE app_id = ${appId} AND public_id = ANY(${[...typeIds]}::text[])`;
-  return new Map(rows.map(({ typeId, name }) => [typeId, name]));
 }

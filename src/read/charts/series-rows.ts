@@ -8,9 +8,9 @@ import { MOST_BUCKETS, WIDTHS } from '../../base/widths.ts';
 import { Rejection } from '../../errors.ts';
 import type { DataOf } from '../../http/data.ts';
 import { dataOf, json, objectOf } from '../../http/operation.ts';
-import { flag, Invalid, invalidParameters, oneOf, Query, text } from '../../http/query.ts';
+import { flag, invalidParameters, oneOf, Query, text } from '../../http/query.ts';
 import type { WidthName } from '../../storage/counts/buckets.ts';
-import type { Series, SeriesRequest } from '../../storage/counts/series.ts';
+import type { SeriesFrame, SeriesRequest } from '../../storage/counts/series.ts';
 import type {
   Stats,
   SummaryLine,
@@ -25,8 +25,8 @@ import { type AppRead, appRead } from '../app-read.ts';
 import { VALUE, VALUE_IS_NUMBER, valueInRow } from '../fields/shown-value.ts';
 import { DECLARE, type UncountedRead, whyNotCounted } from '../fields/why-not-counted.ts';
 import { COUNTED_LATER, COUNTED_LATER_NOTE, fieldFilterOf } from '../filter/counted-values.ts';
-import { FILTER } from '../filter/filter-query.ts';
-import { type Condition, parsePath } from '../filter/parse-filter.ts';
+import { FILTER, pathOf } from '../filter/filter-query.ts';
+import type { Condition } from '../filter/parse-filter.ts';
 import { checkScope, findTypes, SCOPE, timezone } from '../scope-query.ts';
 import {
   BINS,
@@ -67,15 +67,10 @@ const SERIES_QUERY = new Query(
         `The path of a declared field, such as \`order.country\`, does so with the ${TOP_LINES} values that have the most events; with a \`filter\` on another path, or with \`of\`, a declaration of the two paths together must be there.`,
       {
         schema: { examples: ['type', 'order.country'] },
-        convert: (sent) => {
-          if (sent === 'type' || sent === 'none') return sent;
-          const path = parsePath(sent);
-          return 'problem' in path
-            ? new Invalid(
-                `must be none, type or the path of a declared field: column ${path.column}: ${path.problem}`,
-              )
-            : path;
-        },
+        convert: (sent) =>
+          sent === 'type' || sent === 'none'
+            ? sent
+            : pathOf(sent, 'none, type or the path of a declared field'),
       },
     ),
     filter: FILTER.filter,
@@ -83,12 +78,7 @@ const SERIES_QUERY = new Query(
       'The path of a declared field of the kind `number`, such as `duration_ms`: statistics of its numbers in place of counts of events; or, with `stat=distinct`, of a field of the kind `distinct`. With `by` or `filter` the declaration must be one by that path. Not with `by=type` or `accumulated`.',
       {
         schema: { examples: ['duration_ms'] },
-        convert: (sent) => {
-          const path = parsePath(sent);
-          return 'problem' in path
-            ? new Invalid(`must be the path of a declared field: column ${path.column}: ${path.problem}`)
-            : path;
-        },
+        convert: (sent) => pathOf(sent, 'the path of a declared field'),
       },
     ),
     stat: SERIES_STAT,
@@ -415,11 +405,11 @@ function labelled({ lines, rest, all }: SeriesLines, by: By | null): readonly Li
 
 function rowsOf(
   { label, counts, before }: Line,
-  { starts, end, interval }: SeriesLines,
+  series: SeriesLines,
   { accumulated, isOpen }: { accumulated: boolean; isOpen: boolean },
 ): object[] {
   let running = before;
-  return rowsOfBuckets({ starts, end, interval }, isOpen, (index) => {
+  return rowsOfBuckets(series, isOpen, (index) => {
     const count = counts[index] ?? 0;
     running += count;
     return { ...label, count, ...(accumulated && { accumulated: running }) };
@@ -465,22 +455,28 @@ function overallOf({ lines, leftOut }: SummarySeries, asked: StatsAsked): object
   return { overall: isPath(by) ? rows : rows[0], ...(isOfNumbers && { leftOut }) };
 }
 
-function rowsOfBuckets(
-  { starts, end, interval }: Pick<Series, 'starts' | 'end' | 'interval'>,
+const rowsOfBuckets = (
+  series: SeriesLines | SummarySeries,
   isOpen: boolean,
   fieldsOf: (index: number) => object,
-): object[] {
-  return starts.map((start, index) => {
-    const until = starts[index + 1] ?? end;
-    return {
-      start: timestamp(start),
-      end: timestamp(until),
-      ...fieldsOf(index),
-      partial: start < interval.from || until > interval.until || (isOpen && until === end),
-    };
-  });
+): object[] => series.starts.map((_, index) => rowOfBucket({ ...series, isOpen }, index, fieldsOf(index)));
+
+/** A row of an answer by bucket: with its ends, and whether it reaches beyond the interval or the present. */
+export function rowOfBucket<T extends object>(
+  { starts, end, interval, isOpen }: SeriesFrame & { readonly isOpen: boolean },
+  index: number,
+  fields: T,
+) {
+  const start = starts[index] ?? interval.from;
+  const until = starts[index + 1] ?? end;
+  return {
+    start: timestamp(start),
+    end: timestamp(until),
+    ...fields,
+    partial: start < interval.from || until > interval.until || (isOpen && until === end),
+  };
 }
 
-function timestamp(ms: number): string {
+export function timestamp(ms: number): string {
   return new Date(ms).toISOString();
 }

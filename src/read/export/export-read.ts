@@ -13,8 +13,8 @@ import type { Position } from '../../storage/read/positions.ts';
 import { EVENT_ID, PAYLOAD, SEARCHED_BY_NOTE, TIMESTAMP, TYPE_ID } from '../answer-shapes.ts';
 import { type AppRead, appReadByParts, type ReadCall } from '../app-read.ts';
 import { fieldFilterOf } from '../filter/counted-values.ts';
-import { FILTER, filterOf } from '../filter/filter-query.ts';
-import { MAX_FILTER_LENGTH, parsePath } from '../filter/parse-filter.ts';
+import { FILTER, filterOf, pathOf } from '../filter/filter-query.ts';
+import { MAX_FILTER_LENGTH } from '../filter/parse-filter.ts';
 import { checkScope, EXCEPT_TYPES, findScopedTypes, SCOPE, timezone } from '../scope-query.ts';
 import { type FieldColumn, FORMULAS, SEPARATOR_NAMES, TEXTS } from './csv-lines.ts';
 import { attachment, CONTENT_TYPES, compressed, FORMATS, formatted } from './export-body.ts';
@@ -37,9 +37,8 @@ const COLUMN: Parameter<readonly FieldColumn[]> = {
     const columns: FieldColumn[] = [];
     // The schema lets texts alone through.
     for (const title of (value as readonly string[] | undefined) ?? []) {
-      const path = parsePath(title);
-      if ('problem' in path)
-        return new Invalid(`must be the path of a field: column ${path.column}: ${path.problem}`);
+      const path = pathOf(title);
+      if (path instanceof Invalid) return path;
       columns.push({ title, path });
     }
     return columns;

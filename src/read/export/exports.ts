@@ -1,5 +1,6 @@
 /** The exports, and the answers to queries, that this process is sending: who reads them, and when they end before their end. */
 import type { Logger } from 'pino';
+import { grouped } from '../../base/grouped.ts';
 import type { Waiter } from '../../base/slots.ts';
 import { withTimeout } from '../../base/timeout.ts';
 import type { Path } from '../../base/turns.ts';
@@ -190,11 +191,7 @@ export class Exports {
    * @param own how many the other account has
    */
   #makeRoom(own: number): boolean {
-    const byAccount = new Map<Path[number] | undefined, Admission[]>();
-    for (const one of this.#running) {
-      const [account] = one.holder;
-      byAccount.set(account, [...(byAccount.get(account) ?? []), one]);
-    }
+    const byAccount = grouped([...this.#running], ({ holder }) => holder[0]);
     const most = [...byAccount.values()].reduce((a, b) => (b.length > a.length ? b : a), []);
     const latest = most.findLast(({ stream }) => stream !== null);
     if (latest === undefined || most.length < own + 2) return false;

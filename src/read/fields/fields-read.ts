@@ -2,13 +2,14 @@
 
 import { LRUCache } from 'lru-cache';
 import type { FieldCatalog, SeenField } from '../../api-types/answers.ts';
+import { typeNames } from '../../apps/event-types.ts';
 import { type Field, listFields } from '../../apps/fields.ts';
 import { Rejection } from '../../errors.ts';
 import { dataOf, json, objectOf } from '../../http/operation.ts';
 import { Query } from '../../http/query.ts';
 import type { ReadPlace } from '../../http/read-slots.ts';
 import type { Sql } from '../../storage/database/connect.ts';
-import type { RowFilter } from '../../storage/fields/row-filter.ts';
+import { EVERY_ROW } from '../../storage/fields/row-filter.ts';
 import type { ScanRequest } from '../../storage/read/event-scan.ts';
 import type { StoredEvent } from '../../storage/read/page-request.ts';
 import { COUNT, nullable, TIMESTAMP, TYPE_ID } from '../answer-shapes.ts';
@@ -36,8 +37,6 @@ const SAMPLE_BUDGET: SampleBudget = {
 /** How long an answer is given again, and how many characters of answers are kept. */
 const FRESH_MS = 10_000;
 const CACHE_CHARACTERS = 8 * 1_048_576;
-
-const ALL: RowFilter = { contains: [], matches: () => true };
 
 const KIND = { type: 'string', enum: KINDS } as const;
 
@@ -205,7 +204,7 @@ async function sampleOf(
   { events: reader, pass }: ReadPlace,
   request: ScanRequest,
 ): Promise<StoredEvent[]> {
-  const search = reader.search(request, ALL);
+  const search = reader.search(request, EVERY_ROW);
   const deadline = now() + budget.ms;
   const sample: StoredEvent[] = [];
   let characters = 0;
@@ -251,10 +250,4 @@ async function bodyOf(sql: Sql, sample: readonly StoredEvent[], declared: readon
 /** Examples go in as the very text that was sent: no float changes a number. */
 function fieldText({ examples, ...field }: CatalogField, more: object): string {
   return `${JSON.stringify({ ...field, ...more }).slice(0, -1)},"examples":[${examples.join(',')}]}`;
-}
-
-async function typeNames(sql: Sql, typeIds: readonly string[]): Promise<ReadonlyMap<string, string>> {
-  const rows = await sql<{ typeId: string; name: string }[]>`
-    SELECT public_id AS "typeId", name FROM event_types WHERE public_id = ANY(${[...typeIds]})`;
-  return new Map(rows.map(({ typeId, name }) => [typeId, name]));
 }

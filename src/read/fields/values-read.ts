@@ -6,7 +6,7 @@ import { sum } from '../../base/sum.ts';
 import { TimeSlice } from '../../base/time-slice.ts';
 import { Rejection } from '../../errors.ts';
 import { dataOf, json, objectOf } from '../../http/operation.ts';
-import { Invalid, Query, text, wholeNumber } from '../../http/query.ts';
+import { Query, text, wholeNumber } from '../../http/query.ts';
 import type { ReadPlace } from '../../http/read-slots.ts';
 import type { FieldFilter } from '../../storage/fields/field-scope.ts';
 import { PayloadValues } from '../../storage/fields/payload-values.ts';
@@ -18,8 +18,7 @@ import { COUNT, nullable, TIMESTAMP } from '../answer-shapes.ts';
 import { type AppRead, answered, appRead } from '../app-read.ts';
 import { readSearchPage, SEARCH_BUDGET, type SearchBudget } from '../events/search-page.ts';
 import { fieldFilterOf } from '../filter/counted-values.ts';
-import { FILTER, filterOf } from '../filter/filter-query.ts';
-import { parsePath } from '../filter/parse-filter.ts';
+import { FILTER, filterOf, pathOf } from '../filter/filter-query.ts';
 import { checkScope, EXCEPT_TYPES, findScopedTypes, SCOPE } from '../scope-query.ts';
 import { VALUE, VALUE_IS_NUMBER, valueInRow } from './shown-value.ts';
 
@@ -37,12 +36,7 @@ export const VALUES = {
       path: {
         ...text('The path of the field, such as `order.country`. It need not be declared.', {
           schema: { examples: ['order.country'] },
-          convert: (sent) => {
-            const path = parsePath(sent);
-            return 'problem' in path
-              ? new Invalid(`must be the path of a field: column ${path.column}: ${path.problem}`)
-              : path;
-          },
+          convert: (sent) => pathOf(sent),
         }),
         required: true,
       },

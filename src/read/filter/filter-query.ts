@@ -1,7 +1,7 @@
 /** The parameters `filter`, `q` and `word` of a read. */
 import { Invalid, type Parameter, text, texts } from '../../http/query.ts';
 import type { RowFilter } from '../../storage/fields/row-filter.ts';
-import { type Condition, MAX_FILTER_LENGTH } from './parse-filter.ts';
+import { type Condition, MAX_FILTER_LENGTH, parsePath } from './parse-filter.ts';
 import { parseFilters, payloadFilter, type SearchedTexts } from './payload-filter.ts';
 
 export const MAX_FILTERS = 20;
@@ -17,6 +17,12 @@ const searched = (description: string): Parameter<string | null> =>
     rule: `must have at most ${MAX_FILTER_LENGTH} characters`,
     convert: (sent) => sent,
   });
+
+/** The names of a path. @param what it must be, where it is none */
+export function pathOf(sent: string, what = 'the path of a field'): readonly string[] | Invalid {
+  const path = parsePath(sent);
+  return 'problem' in path ? new Invalid(`must be ${what}: column ${path.column}: ${path.problem}`) : path;
+}
 
 /** For a {@link Query}; {@link filterOf} makes a filter of the values. */
 export const FILTER: {

@@ -1,6 +1,7 @@
 /** The live feeds of this process: limits, access checks and heartbeats. */
 
 import type { Logger } from 'pino';
+import { grouped } from '../../base/grouped.ts';
 import { rolesThat } from '../../base/roles.ts';
 import type { Path } from '../../base/turns.ts';
 import { Rejection } from '../../errors.ts';
@@ -106,19 +107,12 @@ export class LiveFeeds {
   }
 
   #count(isCounted: (feed: OpenFeed) => boolean): number {
-    let count = 0;
-    for (const feed of this.#feeds) if (isCounted(feed)) count += 1;
-    return count;
+    return [...this.#feeds].filter(isCounted).length;
   }
 
   /** The oldest feed of the account with the most feeds, if that has more than this account would have with one more. */
   #surplus(account: Path[number]): OpenFeed | null {
-    const byAccount = new Map<Path[number], OpenFeed[]>();
-    for (const feed of this.#feeds) {
-      const feeds = byAccount.get(feed.account);
-      if (feeds === undefined) byAccount.set(feed.account, [feed]);
-      else feeds.push(feed);
-    }
+    const byAccount = grouped([...this.#feeds], ({ account: own }) => own);
     const most = [...byAccount.values()].reduce((a, b) => (b.length > a.length ? b : a), []);
     return most.length > (byAccount.get(account)?.length ?? 0) + 1 ? (most[0] ?? null) : null;
   }

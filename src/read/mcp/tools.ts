@@ -9,6 +9,7 @@ import type {
   SeriesRows,
 } from '../../api-types/answers.ts';
 import { nearest } from '../../base/did-you-mean.ts';
+import { grouped } from '../../base/grouped.ts';
 import { isQuantile } from '../../base/measures.ts';
 import { OWN_SCHEMAS } from '../../base/own-schemas.ts';
 import type { SearchedBy } from '../../base/searched-by.ts';
@@ -504,7 +505,7 @@ async function series(call: ToolCall, args: Arguments): Promise<Answer | Rejecti
   if (data.series.length > MOST_ROWS) return TOO_MANY_ROWS;
   const stats = textsOf(args.stat).filter((stat) => stat !== 'count');
   const rows = data.series as readonly Row[]; // As SERIES describes them.
-  const lines = [...grouped(rows)].map(
+  const lines = [...grouped(rows, lineOf)].map(
     ([label, own]): ShownLine => ({
       ...(JSON.parse(label) as object),
       total: own.reduce((sum, { count }) => sum + count, 0),
@@ -530,18 +531,9 @@ async function series(call: ToolCall, args: Arguments): Promise<Answer | Rejecti
   );
 }
 
-/** Rows by what their line is of, which is the key as JSON. */
-function grouped(rows: readonly Row[]): ReadonlyMap<string, readonly Row[]> {
-  const lines = new Map<string, Row[]>();
-  for (const { typeName, value, valueIsNumber, other, ...row } of rows) {
-    const key = JSON.stringify({ typeName, value, valueIsNumber, other });
-    const line = lines.get(key);
-    // What is left of a row still has its start and its count.
-    if (line === undefined) lines.set(key, [row as Row]);
-    else line.push(row as Row);
-  }
-  return lines;
-}
+/** What the line of a row is of, as JSON. */
+const lineOf = ({ typeName, value, valueIsNumber, other }: Row): string =>
+  JSON.stringify({ typeName, value, valueIsNumber, other });
 
 /** Leaves out the points of the last lines, then lines, then the oldest points, until the answer is short. */
 function shortened({ overall, ...rest }: Answer, all: readonly ShownLine[]): Answer {
@@ -615,7 +607,7 @@ async function byType(call: ToolCall, args: Arguments): Promise<Answer | Rejecti
   const data = await call.get<SeriesRows>(SERIES, { ...scope, by: 'type' });
   if (data instanceof Rejection) return data;
   const rows = data.series as readonly Row[]; // As SERIES describes them.
-  const counts = [...grouped(rows)].map(([label, own]) => {
+  const counts = [...grouped(rows, lineOf)].map(([label, own]) => {
     const { typeName } = JSON.parse(label) as { typeName: string | null };
     return { typeName, count: own.reduce((sum, row) => sum + row.count, 0) };
   });

@@ -18,7 +18,7 @@ import { spellPath } from '../fields/payload-paths.ts';
 import { shownValue } from '../fields/shown-value.ts';
 import { valuesByCounts } from '../fields/values-read.ts';
 import { DECLARE, whyNotCounted } from '../fields/why-not-counted.ts';
-import { parsePath } from '../filter/parse-filter.ts';
+import { pathOf } from '../filter/filter-query.ts';
 import type { ResourceTokenRoutesOptions } from '../resource-token-routes.ts';
 
 /** Samples of one scrape. A scraper keeps each as a series of its own for months. */
@@ -91,9 +91,8 @@ function paths(description: string): Parameter<readonly (readonly string[])[]> {
       const parsed = new Map<string, readonly string[]>();
       // The schema lets nothing but texts through.
       for (const text of (value as readonly string[] | undefined) ?? []) {
-        const path = parsePath(text);
-        if ('problem' in path)
-          return new Invalid(`must be the path of a field: column ${path.column}: ${path.problem}`);
+        const path = pathOf(text);
+        if (path instanceof Invalid) return path;
         // A path may be spelled in several ways.
         parsed.set(spellPath(path), path);
       }
@@ -118,7 +117,7 @@ interface Samples {
   readonly sums: Sample[];
 }
 
-type Asked = ReturnType<typeof QUERY.parse> extends infer V ? Exclude<V, Rejection> : never;
+type Asked = Exclude<ReturnType<typeof QUERY.parse>, Rejection>;
 
 export function prometheusRoute({
   access,

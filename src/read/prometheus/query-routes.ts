@@ -13,10 +13,12 @@ import {
   Invalid,
   invalidParameters,
   type Parameter,
+  type Parameters,
   Query,
   type Schema,
   text,
   texts,
+  type Values,
   wholeNumber,
 } from '../../http/query.ts';
 import type { ReadPlace } from '../../http/read-slots.ts';
@@ -125,14 +127,24 @@ const ERROR = objectOf(
   { title: 'PrometheusError' },
 );
 
-interface Described extends Pick<Operation, 'id' | 'summary'> {
-  readonly query: Query;
+const ANY_LABEL = { form: /^[^\0]*$/, refusal: new Rejection('notFound', 'There is nothing at this path.') };
+
+interface Described<Q = Query> extends Pick<Operation, 'id' | 'summary'> {
+  readonly query: Q;
   readonly data: Schema;
 }
 
-const ANY_LABEL = { form: /^[^\0]*$/, refusal: new Rejection('notFound', 'There is nothing at this path.') };
+/** A path of the API, which has one declaration for each method. */
+function declare<P extends Parameters>(
+  methods: readonly Method[],
+  path: string,
+  described: Described<Query<P>>,
+) {
+  const { query } = described;
+  return { query, declarations: methods.map((method) => declarationOf(method, path, described)) };
+}
 
-function declare(method: Method, path: string, { id, summary, query, data }: Described): Declaration {
+function declarationOf(method: Method, path: string, { id, summary, query, data }: Described): Declaration {
   const isPost = method === 'POST';
   const answer = objectOf(
     { status: { const: 'success' }, data, warnings: NAMES },
@@ -174,8 +186,6 @@ function declare(method: Method, path: string, { id, summary, query, data }: Des
 interface Asked {
   readonly exchange: Exchange;
   readonly token: ResourceToken;
-  /** Parameters of the address and of the form together. */
-  readonly query: string;
 }
 
 interface Answered {
@@ -184,81 +194,58 @@ interface Answered {
   readonly warnings?: readonly string[];
 }
 
-type Answering = (asked: Asked) => Promise<Answered | Rejection>;
+type Answering<V> = (query: V, asked: Asked) => Promise<Answered | Rejection>;
 
 export type PrometheusApiOptions = ResourceTokenRoutesOptions & {
   /** Milliseconds since 1970. */
   readonly now: () => number;
 };
 
-const OF_QUERY = {
-  id: 'queryInstant',
-  summary: 'Compute an expression of PromQL at one time.',
-  query: INSTANT_QUERY,
-  data: RESULT,
-};
-const OF_RANGE = {
-  id: 'queryRange',
-  summary: 'Compute an expression of PromQL at each step of a range.',
-  query: RANGE_QUERY,
-  data: RESULT,
-};
-const OF_SERIES = {
-  id: 'findSeries',
-  summary: 'List the series of selectors.',
-  query: SERIES_QUERY,
-  data: { type: 'array', items: LABELS },
-};
-const OF_LABELS = { id: 'listLabels', summary: 'List the names of labels.', query: MATCH_QUERY, data: NAMES };
-const OF_VALUES = {
-  id: 'listLabelValues',
-  summary: 'List the values of a label.',
-  query: MATCH_QUERY,
-  data: NAMES,
-};
-const OF_METADATA = {
-  id: 'getMetadata',
-  summary: 'Describe the metrics.',
-  query: METADATA_QUERY,
-  data: { type: 'object' },
-};
-const OF_RULES = {
-  id: 'listRules',
-  summary: 'List the rules, of which there are none: whoever evaluates rules asks queries.',
-  query: NO_PARAMETERS,
-  data: objectOf({ groups: { type: 'array', maxItems: 0 } }),
-};
-const OF_BUILD = {
-  id: 'getBuildInformation',
-  summary: 'Tell which version of the API this is.',
-  query: NO_PARAMETERS,
-  data: LABELS,
-};
-
 const BOTH = ['GET', 'POST'] as const;
-const QUERIES = BOTH.map((method) => declare(method, 'query', OF_QUERY));
-const RANGES = BOTH.map((method) => declare(method, 'query_range', OF_RANGE));
-const SERIES = BOTH.map((method) => declare(method, 'series', OF_SERIES));
-const LABEL_NAMES = BOTH.map((method) => declare(method, 'labels', OF_LABELS));
-const LABEL_VALUES = declare('GET', 'label/:label/values', OF_VALUES);
-const METADATA = declare('GET', 'metadata', OF_METADATA);
-const RULES = declare('GET', 'rules', OF_RULES);
-const BUILD = declare('GET', 'status/buildinfo', OF_BUILD);
+const API = {
+  query: declare(BOTH, 'query', {
+    ...{ id: 'queryInstant', summary: 'Compute an expression of PromQL at one time.' },
+    ...{ query: INSTANT_QUERY, data: RESULT },
+  }),
+  range: declare(BOTH, 'query_range', {
+    ...{ id: 'queryRange', summary: 'Compute an expression of PromQL at each step of a range.' },
+    ...{ query: RANGE_QUERY, data: RESULT },
+  }),
+  series: declare(BOTH, 'series', {
+    ...{ id: 'findSeries', summary: 'List the series of selectors.' },
+    ...{ query: SERIES_QUERY, data: { type: 'array', items: LABELS } },
+  }),
+  labels: declare(BOTH, 'labels', {
+    ...{ id: 'listLabels', summary: 'List the names of labels.', query: MATCH_QUERY, data: NAMES },
+  }),
+  values: declare(['GET'], 'label/:label/values', {
+    ...{ id: 'listLabelValues', summary: 'List the values of a label.', query: MATCH_QUERY, data: NAMES },
+  }),
+  metadata: declare(['GET'], 'metadata', {
+    ...{ id: 'getMetadata', summary: 'Describe the metrics.' },
+    ...{ query: METADATA_QUERY, data: { type: 'object' } },
+  }),
+  rules: declare(['GET'], 'rules', {
+    ...{ id: 'listRules', query: NO_PARAMETERS, data: objectOf({ groups: { type: 'array', maxItems: 0 } }) },
+    summary: 'List the rules, of which there are none: whoever evaluates rules asks queries.',
+  }),
+  build: declare(['GET'], 'status/buildinfo', {
+    ...{ id: 'getBuildInformation', summary: 'Tell which version of the API this is.' },
+    ...{ query: NO_PARAMETERS, data: LABELS },
+  }),
+};
 
 /** The routes of the API. */
-export const PROMETHEUS_API: readonly Declaration[] = [
-  ...QUERIES,
-  ...RANGES,
-  ...SERIES,
-  ...LABEL_NAMES,
-  LABEL_VALUES,
-  METADATA,
-  RULES,
-  BUILD,
-];
+export const PROMETHEUS_API: readonly Declaration[] = Object.values(API).flatMap(
+  ({ declarations }) => declarations,
+);
 
 export function prometheusApiRoutes(options: PrometheusApiOptions): readonly Route[] {
-  const route = (declaration: Declaration, answering: Answering): Route => ({
+  const route = <P extends Parameters>(
+    declaration: Declaration,
+    query: Query<P>,
+    answering: Answering<Values<P>>,
+  ): Route => ({
     ...declaration,
     handle: async (exchange) => {
       // Before the first await: a transport drops a body that nobody reads.
@@ -266,8 +253,9 @@ export function prometheusApiRoutes(options: PrometheusApiOptions): readonly Rou
       if (form instanceof Rejection) return worded(form);
       const token = await options.access.admit(exchange, asBearer(exchange.header('authorization')));
       if (token instanceof Rejection) return worded(token);
-      const query = [exchange.query, form].filter((part) => part !== '').join('&');
-      const answered = await answering({ exchange, token, query }).catch(asRejection);
+      const sent = query.parse([exchange.query, form].filter((part) => part !== '').join('&'));
+      if (sent instanceof Rejection) return worded(sent);
+      const answered = await answering(sent, { exchange, token }).catch(asRejection);
       if (answered instanceof Rejection) return worded(answered);
       const { data, warnings = [] } = answered;
       const told = warnings.length === 0 ? '' : `,"warnings":${JSON.stringify(warnings)}`;
@@ -283,10 +271,8 @@ export function prometheusApiRoutes(options: PrometheusApiOptions): readonly Rou
     read: (place: ReadPlace) => Promise<T>,
   ): Promise<T | Rejection> => slots.run({ kind: 'token', turns: token.holder, waiter: exchange }, read);
 
-  const instant: Answering = async (asked) => {
+  const instant: Answering<Values<(typeof INSTANT_QUERY)['parameters']>> = async (query, asked) => {
     const now = options.now();
-    const query = INSTANT_QUERY.parse(asked.query);
-    if (query instanceof Rejection) return query;
     const at = query.time ?? now;
     const computed = await compute(asked, query.query, [at], now);
     if (computed instanceof Rejection) return computed;
@@ -300,9 +286,7 @@ export function prometheusApiRoutes(options: PrometheusApiOptions): readonly Rou
     return { data: `{"resultType":"vector","result":[${cut(rows, query.limit).join(',')}]}`, warnings };
   };
 
-  const range: Answering = async (asked) => {
-    const query = RANGE_QUERY.parse(asked.query);
-    if (query instanceof Rejection) return query;
+  const range: Answering<Values<(typeof RANGE_QUERY)['parameters']>> = async (query, asked) => {
     const { start, end, step } = query;
     // The query refuses one without them.
     if (start === null || end === null || step === null)
@@ -357,16 +341,12 @@ export function prometheusApiRoutes(options: PrometheusApiOptions): readonly Rou
     return [...new Map(found.flat().map(({ labels }) => [JSON.stringify(labels), labels])).values()];
   }
 
-  const series: Answering = async (asked) => {
-    const query = SERIES_QUERY.parse(asked.query);
-    if (query instanceof Rejection) return query;
+  const series: Answering<Values<(typeof SERIES_QUERY)['parameters']>> = async (query, asked) => {
     const found = await labelsOf(asked, query['match[]']);
     return found instanceof Rejection ? found : { data: JSON.stringify(cut(found, query.limit)) };
   };
 
-  const labelNames: Answering = async (asked) => {
-    const query = MATCH_QUERY.parse(asked.query);
-    if (query instanceof Rejection) return query;
+  const labelNames: Answering<Values<(typeof MATCH_QUERY)['parameters']>> = async (query, asked) => {
     const every = ['__name__', ...METRIC_NAMES.flatMap((name) => METRICS[name].labels)];
     if (query['match[]'].length === 0) return { data: namesText(every, query.limit) };
     const found = await labelsOf(asked, query['match[]']);
@@ -374,9 +354,7 @@ export function prometheusApiRoutes(options: PrometheusApiOptions): readonly Rou
     return { data: namesText(found.flatMap(Object.keys), query.limit) };
   };
 
-  const labelValues: Answering = async (asked) => {
-    const query = MATCH_QUERY.parse(asked.query);
-    if (query instanceof Rejection) return query;
+  const labelValues: Answering<Values<(typeof MATCH_QUERY)['parameters']>> = async (query, asked) => {
     const [label = ''] = asked.exchange.parameters;
     const selectors = query['match[]'];
     if (selectors.length === 0 && label === '__name__') return { data: namesText(METRIC_NAMES, query.limit) };
@@ -394,9 +372,7 @@ export function prometheusApiRoutes(options: PrometheusApiOptions): readonly Rou
     };
   };
 
-  const metadata: Answering = async (asked) => {
-    const query = METADATA_QUERY.parse(asked.query);
-    if (query instanceof Rejection) return query;
+  const metadata: Answering<Values<(typeof METADATA_QUERY)['parameters']>> = async (query) => {
     const chosen = METRIC_NAMES.filter((name) => query.metric === null || query.metric === name);
     const shown = cut(chosen, query.limit);
     const described = (name: MetricName): [string, object[]] => {
@@ -407,16 +383,20 @@ export function prometheusApiRoutes(options: PrometheusApiOptions): readonly Rou
   };
 
   const build = { version: VERSION, revision: '', branch: '', buildUser: '', buildDate: '', goVersion: '' };
+  const routesOf = <P extends Parameters>(
+    { declarations, query }: { readonly declarations: readonly Declaration[]; readonly query: Query<P> },
+    answering: Answering<Values<P>>,
+  ): Route[] => declarations.map((declaration) => route(declaration, query, answering));
   return [
-    ...QUERIES.map((one) => route(one, instant)),
-    ...RANGES.map((one) => route(one, range)),
-    ...SERIES.map((one) => route(one, series)),
-    ...LABEL_NAMES.map((one) => route(one, labelNames)),
-    route(LABEL_VALUES, labelValues),
-    route(METADATA, metadata),
+    ...routesOf(API.query, instant),
+    ...routesOf(API.range, range),
+    ...routesOf(API.series, series),
+    ...routesOf(API.labels, labelNames),
+    ...routesOf(API.values, labelValues),
+    ...routesOf(API.metadata, metadata),
     // Grafana lists the rules of each data source.
-    route(RULES, async () => ({ data: '{"groups":[]}' })),
-    route(BUILD, async () => ({ data: JSON.stringify(build) })),
+    ...routesOf(API.rules, async () => ({ data: '{"groups":[]}' })),
+    ...routesOf(API.build, async () => ({ data: JSON.stringify(build) })),
   ];
 }
 

@@ -10,7 +10,7 @@ import { type Stats, statsOf } from '../../storage/counts/summary-series.ts';
 import type { EventGroup, Tally } from '../../storage/fields/event-groups.ts';
 import { COUNT, SEARCHED_BY_NOTE, TIMESTAMP } from '../answer-shapes.ts';
 import { DISTINCT_FIELDS, STAT_FIELDS, shownStats } from '../charts/number-stats.ts';
-import { INTERVALS, nameOfWidth } from '../charts/series-rows.ts';
+import { INTERVALS, nameOfWidth, rowOfBucket, timestamp } from '../charts/series-rows.ts';
 import { VALUE, valueInRow } from '../fields/shown-value.ts';
 import type { AskedMeasure, QueryBody } from './query-body.ts';
 
@@ -202,7 +202,6 @@ export function shownGroup(
   frame: AnswerFrame,
   group: AnsweredGroup,
 ): QueryGroup {
-  const { starts, end, interval, isOpen } = frame;
   const named = group.values.flatMap((value, index) =>
     value === null ? [] : [[by[index]?.sent ?? '', valueInRow(value)] as const],
   );
@@ -216,17 +215,9 @@ export function shownGroup(
     ...shownMeasures(measures, group.stats),
     ...(group.missing > 0 && { missing: group.missing }),
     ...(buckets !== null && {
-      series: group.buckets.map(({ index, count, stats }) => {
-        const start = starts[index] ?? interval.from;
-        const until = starts[index + 1] ?? end;
-        return {
-          start: timestamp(start),
-          end: timestamp(until),
-          count,
-          ...shownMeasures(measures, stats),
-          partial: start < interval.from || until > interval.until || (isOpen && until === end),
-        };
-      }),
+      series: group.buckets.map(({ index, count, stats }) =>
+        rowOfBucket(frame, index, { count, ...shownMeasures(measures, stats) }),
+      ),
     }),
   };
 }
@@ -245,8 +236,4 @@ function shownMeasures(
     of.set(sent, { ...of.get(sent), ...shown });
   }
   return { of: Object.fromEntries(of) };
-}
-
-export function timestamp(ms: number): string {
-  return new Date(ms).toISOString();
 }

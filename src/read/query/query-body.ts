@@ -115,10 +115,8 @@ export const QUERY_BODY = objectOf(
   },
 );
 
-const FIELDS = [
-  ...['filter', 'q', 'word', 'by', 'stats', 'from', 'to', 'interval', 'timezone', 'limit'],
-  ...['typeId', 'typeName', 'exceptTypeId', 'hidden'],
-];
+// An object's schema has properties.
+const FIELDS = Object.keys(QUERY_BODY.properties as object);
 
 /** @returns the question, or the refusal that names the field at fault and says what would work */
 export function parseQueryBody(text: string): QueryBody | Rejection {

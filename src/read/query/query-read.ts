@@ -15,7 +15,7 @@ import { EventGroups } from '../../storage/fields/event-groups.ts';
 import type { EventSearch } from '../../storage/read/event-search.ts';
 import type { Position } from '../../storage/read/positions.ts';
 import { type AppRead, appReadByParts, type ReadCall } from '../app-read.ts';
-import { tooManyBuckets } from '../charts/series-rows.ts';
+import { timestamp, tooManyBuckets } from '../charts/series-rows.ts';
 import { type Admitted, type Exports, ExportWaiter } from '../export/exports.ts';
 import { payloadFilter } from '../filter/payload-filter.ts';
 import { findScopedTypes } from '../scope-query.ts';
@@ -27,7 +27,6 @@ import {
   headOf,
   QUERY_LINE,
   shownGroup,
-  timestamp,
 } from './query-answer.ts';
 import { MAX_ROWS, parseQueryBody, QUERY_BODY, type QueryBody } from './query-body.ts';
 import type { QueryBudget, Spending } from './query-budget.ts';
