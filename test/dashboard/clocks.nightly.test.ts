@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { launchBrowser, withoutBrowser } from '../support/browser.ts';
 import { build } from '../support/command-line.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
-import { startTestService, type TestService, until } from '../support/service.ts';
+import { startTestService, type TestService } from '../support/service.ts';
 import { figure, visit } from './visitor.ts';
 
 const HOUR_MS = 3_600_000;
@@ -107,20 +107,11 @@ describe.skipIf(withoutBrowser !== '')('when clocks change', () => {
     owner = await newPerson(service, 'owner@example.com');
     const app = await newOwnApp(owner);
     ({ appId } = app);
-    await owner.post(`/api/apps/${appId}/declared-fields`, { path: 'n', kind: 'value' });
-    await owner.post(`/api/apps/${appId}/declared-fields`, { path: 'size', kind: 'number' });
-    await until(async () => (await series('by=n')).by === 'n', 'the field is counted');
-    const isCounted = async () => (await owner.get(`/api/apps/${appId}/numbers?of=size`)).status === 200;
-    await until(isCounted, 'the numbers are counted');
     const lines = PERIODS.flatMap(([from, to]) => {
       const hours = (Date.parse(to) - Date.parse(from)) / HOUR_MS;
       const at = (hour: number): string => new Date(Date.parse(from) + hour * HOUR_MS).toISOString();
       return Array.from({ length: hours }, (_, hour) =>
-        JSON.stringify({
-          typeName: 'tick',
-          createdAt: at(hour),
-          payload: { n: hour % 3, size: hour ** 2 % 1_009 },
-        }),
+        JSON.stringify({ typeName: 'tick', createdAt: at(hour), payload: {} }),
       );
     });
     const stored = await service.request({
@@ -135,59 +126,6 @@ describe.skipIf(withoutBrowser !== '')('when clocks change', () => {
   afterAll(async () => {
     await browser?.close();
     await service?.stop();
-  });
-
-  interface Line {
-    readonly key: string;
-    readonly counts: readonly number[];
-  }
-
-  interface Counted {
-    readonly by: string | null;
-    readonly isFiltered: boolean;
-    readonly starts: readonly number[];
-    readonly end: number;
-    readonly lines: readonly Line[];
-    readonly all: readonly number[];
-    readonly before: { readonly byKey: Readonly<Record<string, number>> };
-    readonly compared: {
-      readonly starts: readonly number[];
-      readonly byKey: Readonly<Record<string, readonly number[]>>;
-    };
-  }
-
-  /** The numbers of a chart, as the page gets them. */
-  const series = async (query: string): Promise<Counted> =>
-    (await owner.get(`/api/apps/${appId}/series?${query}`)).data as unknown as Counted; // As the route declares it.
-
-  test('values of a field and the parts of a ratio are exact, by the hour and compared', async () => {
-    await until(async () => (await series('by=n&from=2026-01-01')).lines.length === 3, 'the values have ids');
-    const rows = await service.sql<{ at: number; n: string }[]>`
-      SELECT (extract(epoch FROM created_at) * 1000)::float8 AS at, payload ->> 'n' AS n FROM events`;
-    const countsOf = (starts: readonly number[], end: number, n: string): number[] =>
-      starts.map((start, i) => {
-        const until = starts[i + 1] ?? end;
-        return rows.filter((row) => row.n === n && row.at >= start && row.at < until).length;
-      });
-    for (const { zone, from, to } of WEEKS) {
-      const span = `from=${from}&to=${to}&timezone=${zone}&buckets=250`;
-      const before = new Date(Date.parse(from) - 7 * 24 * HOUR_MS).toISOString();
-      const counted = await series(`${span}&by=n&compareFrom=${before}&compareTo=${from}`);
-      expect(counted.lines.map(({ key }) => key).toSorted()).toEqual(['0', '1', '2']);
-      for (const { key, counts } of counted.lines) {
-        expect(counts).toEqual(countsOf(counted.starts, counted.end, key));
-        expect(counted.before.byKey[key]).toBe(
-          rows.filter(({ at, n }) => n === key && at < Date.parse(from)).length,
-        );
-        const { starts, byKey } = counted.compared;
-        expect(byKey[key]).toEqual(countsOf(starts, Date.parse(from), key));
-      }
-      const part = await series(`${span}&filter=n:1`);
-      expect(part.isFiltered).toBe(true);
-      expect(part.all).toEqual(countsOf(part.starts, part.end, '1'));
-      // What a ratio divides is counted in the same buckets.
-      expect(part.starts).toEqual(counted.starts);
-    }
   });
 
   /** The table's rows, oldest first: when, and how many. */

@@ -148,34 +148,6 @@ describe.skipIf(withoutBrowser !== '')('the frame', () => {
     await large.context().close();
   });
 
-  test('one goes anywhere by typing, and the keys are listed', async () => {
-    await newOwnApp(owner, 'Billing');
-    await page.goto(`/apps/${app.appId}/types`);
-    await page.getByLabel('Find a type').waitFor();
-    await page.keyboard.press('/');
-    await page.keyboard.type('type 1');
-    expect(await page.getByLabel('Find a type').inputValue()).toBe('type 1');
-    await page.keyboard.press('Control+k');
-    const where = page.getByRole('combobox', { name: 'Where to, or what to do' });
-    await where.waitFor();
-    await page.keyboard.type('sett');
-    await page.getByRole('option', { name: /^Settings/, selected: true }).waitFor();
-    await page.keyboard.press('Enter');
-    await page.getByRole('heading', { name: 'Members' }).waitFor();
-    await page.keyboard.press('Control+k');
-    await where.waitFor();
-    await page.keyboard.press('ArrowUp');
-    await page.keyboard.press('ArrowDown');
-    await page.keyboard.type('bill');
-    await page.getByRole('option', { name: /^Billing/, selected: true }).waitFor();
-    await page.keyboard.press('Enter');
-    await page.getByRole('heading', { name: 'Billing', level: 1 }).waitFor();
-    await page.keyboard.press('?');
-    await page.getByRole('dialog', { name: 'Keyboard shortcuts' }).waitFor();
-    await page.keyboard.press('Escape');
-    await page.getByRole('dialog').waitFor({ state: 'detached' });
-  });
-
   test('a type that is hidden stays where it is, so that the next one is in reach', async () => {
     await page.goto(`/apps/${app.appId}/types`);
     const names = page.locator('.list tbody th a');

@@ -22,6 +22,7 @@ import {
   randomPayload,
   seededRandom,
 } from '../../support/field-oracle.ts';
+import { sized } from '../../support/fuzz.ts';
 import { patient } from '../../support/patience.ts';
 
 const TODAY = Math.floor(Date.now() / DAY_MS) * DAY_MS;
@@ -103,7 +104,8 @@ function fieldReads(open: OpenFieldDatabase): void {
       }
       await actions[random(actions.length)]?.();
       if (round % 8 === 7) await expectLines(oracle());
-      if (round % 3 === 0) answered += (await expectPages(oracle())) + (await expectSeries(oracle()));
+      if (round % sized(6, 3) === 0)
+        answered += (await expectPages(oracle())) + (await expectSeries(oracle()));
     }
     // Until all is counted, and some rows more.
     for (let rounds = 0; rounds < 30; rounds += 1) {

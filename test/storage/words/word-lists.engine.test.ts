@@ -31,7 +31,7 @@ import { until } from '../../support/service.ts';
 const NOW = Math.floor(Date.now() / DAY_MS) * DAY_MS + 12 * HOUR_MS;
 const SEGMENT = 150;
 const TAGS = 12;
-const ROUNDS = sized(15, 600);
+const ROUNDS = sized(7, 600);
 /** With these a payload has more words than are looked up. */
 const MORE = 'one two three four five six seven eight nine ten';
 
@@ -121,7 +121,7 @@ describe.runIf(ENGINES.length > 0).each(ENGINES)('with %s', (engine) => {
 
   /** Each event has a tag. */
   async function searchAll(): Promise<void> {
-    for (let tag = 0; tag < TAGS; tag += 1)
+    for (let tag = 0; tag < TAGS; tag += sized(3, 1))
       await search({ word: `t${tag}` }, (event) => event.number % TAGS === tag);
   }
 
