@@ -1,8 +1,9 @@
 /** Annotations: what happened to an app at a time, such as a deployment or an incident, for its charts. */
 
 import { type Actor, writeAudit } from '../accounts/log/audit.ts';
+import { lockApp } from '../accounts/people/members.ts';
 import { createPublicId } from '../base/token-text.ts';
-import { appNotFound, refused } from '../errors.ts';
+import { refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 
 export const ANNOTATION_KINDS = ['deployment', 'incident', 'note'] as const;
@@ -47,8 +48,7 @@ export async function addAnnotation(
   const userId = typeof by === 'string' ? null : by.userId;
   return await sql.begin('isolation level read committed', async (tx) => {
     // The lock makes the limit exact.
-    const [app] = await tx`SELECT FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
-    if (app === undefined) throw appNotFound(String(appId));
+    await lockApp(tx, appId);
     const known = await findSame(tx, appId, { kind, at, until, text });
     if (known !== undefined) return { annotationId: known, isNew: false };
     await makeRoom(tx, appId, isToken);

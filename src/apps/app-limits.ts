@@ -2,10 +2,11 @@
 
 import { LRUCache } from 'lru-cache';
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
+import { internalAppId, lockAppOf } from '../accounts/people/members.ts';
 import { DAY_MS } from '../base/time-units.ts';
 import { atMost } from '../cache/lookup-cache.ts';
 import type { Config } from '../config.ts';
-import { appNotFound, refused } from '../errors.ts';
+import { refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 
 /** Null: the app has none of its own, so that the setting applies. */
@@ -66,17 +67,15 @@ export async function setAppLimits(
   for (const name of LIMIT_NAMES) checkLimit(settings, name, limits[name] ?? null);
   const own = await sql.begin('isolation level read committed', async (tx) => {
     // As for a new type, so that no type is made by an older limit afterwards.
-    const [app] = await tx<{ id: number }[]>`
-      SELECT id FROM apps WHERE public_id = ${appId} FOR NO KEY UPDATE`;
-    if (app === undefined) throw appNotFound(appId);
-    const [before = NO_LIMITS] = await tx<OwnLimits[]>`${selectOwn(tx, app.id)}`;
+    const id = await lockAppOf(tx, appId);
+    const [before = NO_LIMITS] = await tx<OwnLimits[]>`${selectOwn(tx, id)}`;
     const after = { ...before, ...limits };
     await tx`
       INSERT INTO app_limits (app_id, create_per_minute, bytes_per_day, types)
-      VALUES (${app.id}, ${after.createPerMinute}, ${after.bytesPerDay}, ${after.types})
+      VALUES (${id}, ${after.createPerMinute}, ${after.bytesPerDay}, ${after.types})
       ON CONFLICT (app_id) DO UPDATE
          SET create_per_minute = excluded.create_per_minute, bytes_per_day = excluded.bytes_per_day, types = excluded.types`;
-    await writeAudit(tx, { appId: app.id, by, action: 'app.limit', details: { ...after } });
+    await writeAudit(tx, { appId: id, by, action: 'app.limit', details: { ...after } });
     return after;
   });
   return limitsOf(settings, appId, own);
@@ -88,9 +87,8 @@ export async function setAppLimits(
  * @throws Refused appNotFound
  */
 export async function readAppLimits(sql: Sql, settings: LimitSettings, appId: string): Promise<AppLimits> {
-  const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${appId}`;
-  if (app === undefined) throw appNotFound(appId);
-  const [own = NO_LIMITS] = await sql<OwnLimits[]>`${selectOwn(sql, app.id)}`;
+  const id = await internalAppId(sql, appId);
+  const [own = NO_LIMITS] = await sql<OwnLimits[]>`${selectOwn(sql, id)}`;
   return limitsOf(settings, appId, own);
 }
 

@@ -1,9 +1,10 @@
 /** Boards: two to twelve saved views of an app on one page, for all of its members. */
 
 import { type Actor, writeAudit } from '../accounts/log/audit.ts';
+import { lockApp } from '../accounts/people/members.ts';
 import { mergedList } from '../base/merged-list.ts';
 import { createPublicId } from '../base/token-text.ts';
-import { appNotFound, refused } from '../errors.ts';
+import { refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { checkName } from './name.ts';
 
@@ -168,12 +169,6 @@ function checkViews(viewIds: readonly string[]): void {
       'invalidBody',
       `viewIds must have ${LEAST_VIEWS} to ${MOST_VIEWS} different saved views of the app`,
     );
-}
-
-/** The lock makes the limit exact, and one change follows the other. */
-async function lockApp(tx: Transaction, appId: number): Promise<void> {
-  const [app] = await tx`SELECT FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
-  if (app === undefined) throw appNotFound(String(appId));
 }
 
 async function refuseTaken(tx: Transaction, appId: number, name: string, boardId: string): Promise<void> {

@@ -1,14 +1,13 @@
 /** Browser keys, with which pages write events. A key may be public: it writes named types from named origins, and reads nothing. */
 
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
-import { holdMaintained } from '../accounts/people/members.ts';
 import type { BrowserKey as ShownKey } from '../api-types/answers.ts';
 import { createPublicId, createTokenText, digestOf } from '../base/token-text.ts';
-import { appNotFound, refused } from '../errors.ts';
+import { refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { eventTypeNameProblem } from './event-types.ts';
 import { checkName } from './name.ts';
-import { restorableUntil, withoutNull } from './revocation.ts';
+import { lockMaintained, removeRevoked, restorableUntil, withoutNull } from './revocation.ts';
 import { openSealed, type Secret, sealToken } from './secret.ts';
 
 export interface BrowserKey extends ShownKey<Date> {
@@ -19,8 +18,6 @@ export interface BrowserKey extends ShownKey<Date> {
 
 /** Valid keys of an app. Each is one integration, so there are few. */
 const MAX_KEYS = 100;
-/** Revoked keys of an app that stay in lists; the earliest are removed. */
-const MAX_REVOKED = 100;
 const MAX_TYPES = 100;
 const MAX_ORIGINS = 100;
 export const LONGEST_ORIGIN = 300;
@@ -70,18 +67,14 @@ export async function createBrowserKey(
   const userId = by === 'command line' ? null : by.userId;
   await sql.begin('isolation level read committed', async (tx) => {
     // Lock: keys that are created at the same time must not exceed the limit together.
-    const [app] = await tx<{ id: number }[]>`
-      SELECT id FROM apps WHERE public_id = ${appId} FOR NO KEY UPDATE`;
-    if (app === undefined) throw appNotFound(appId);
-    if (userId !== null && !(await holdMaintained(tx, userId, [app.id])).has(app.id))
-      throw appNotFound(appId);
-    await checkRoom(tx, app.id);
-    await removeRevoked(tx, app.id);
+    const id = await lockMaintained(tx, appId, userId);
+    await checkRoom(tx, id);
+    await removeRevoked(tx, 'browser_keys', id);
     await tx`
       INSERT INTO browser_keys (public_id, digest, sealed, app_id, name, types, origins, created_by)
-      VALUES (${tokenId}, ${digestOf(browserKey)}, ${sealToken(secret, browserKey)}, ${app.id}, ${name},
+      VALUES (${tokenId}, ${digestOf(browserKey)}, ${sealToken(secret, browserKey)}, ${id}, ${name},
               ${types}, ${origins}, ${userId})`;
-    await writeAudit(tx, { appId: app.id, by, action: 'browser-key.create', details: { tokenId, name } });
+    await writeAudit(tx, { appId: id, by, action: 'browser-key.create', details: { tokenId, name } });
   });
   return { tokenId, name, browserKey, appId, types, origins };
 }
@@ -92,13 +85,6 @@ async function checkRoom(tx: Transaction, appId: number): Promise<void> {
     SELECT count(*)::integer AS count FROM browser_keys WHERE app_id = ${appId} AND revoked_at IS NULL`;
   if ((made?.count ?? 0) >= MAX_KEYS)
     throw refused('tooManyTokens', `an app may have ${MAX_KEYS} browser keys: revoke one that is not needed`);
-}
-
-async function removeRevoked(tx: Transaction, appId: number): Promise<void> {
-  await tx`
-    DELETE FROM browser_keys
-     WHERE id IN (SELECT id FROM browser_keys WHERE app_id = ${appId} AND revoked_at IS NOT NULL
-                   ORDER BY revoked_at DESC, id DESC OFFSET ${MAX_REVOKED})`;
 }
 
 type KeyRow = Omit<BrowserKey, 'kind' | 'browserKey' | 'restorableUntil'> & {

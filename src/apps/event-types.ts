@@ -2,9 +2,10 @@
 
 import { LRUCache } from 'lru-cache';
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
+import { internalAppId } from '../accounts/people/members.ts';
 import { createPublicId } from '../base/token-text.ts';
 import { atMost } from '../cache/lookup-cache.ts';
-import { appNotFound, type Refused, refused } from '../errors.ts';
+import { type Refused, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { lengthProblem } from './name.ts';
 import { type RedactionRule, redactionColumn } from './redaction.ts';
@@ -513,12 +514,6 @@ async function findTypes(
     found.set(appId, ofApp.set(type.name, type));
   }
   return found;
-}
-
-export async function internalAppId(sql: Sql, appId: string): Promise<number> {
-  const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${appId}`;
-  if (app === undefined) throw appNotFound(appId);
-  return app.id;
 }
 
 function checkEventTypeName(name: string): void {

@@ -1,8 +1,9 @@
 /** Declared fields of payloads: paths whose values an app's events are counted by. */
 
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
+import { lockApp } from '../accounts/people/members.ts';
 import type { DeclaredField } from '../api-types/answers.ts';
-import { appNotFound, refused } from '../errors.ts';
+import { refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { byOf, namesOf } from '../storage/fields/declared-fields.ts';
 import type { FieldKind } from '../storage/fields/payload-values.ts';
@@ -203,12 +204,6 @@ function storedBy({ by = null }: Pick<FieldReference, 'by'>): string {
 /** What the audit log says of a field. */
 function detailsOf({ path, kind, by = null, typeName }: FieldReference): Record<string, string | null> {
   return { path: JSON.stringify(path), kind, ...(by !== null && { by: JSON.stringify(by) }), type: typeName };
-}
-
-/** Changes of one app's fields come one after another. */
-async function lockApp(tx: Transaction, appId: number): Promise<void> {
-  const [app] = await tx`SELECT FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
-  if (app === undefined) throw appNotFound(String(appId));
 }
 
 async function typeIdOf(tx: Transaction, { appId, typeName }: FieldReference): Promise<number | null> {

@@ -6,6 +6,7 @@ import {
   checkAnotherOwner,
   endMembership,
   giveRole,
+  internalAppId,
   lockMembers,
   roleOf,
 } from '../accounts/people/members.ts';
@@ -53,7 +54,7 @@ export async function mapGroup(sql: Sql, { group, appId, role }: GroupMapping): 
       'invalidBody',
       `a group has 1 to ${MAX_GROUP_CHARACTERS} characters, without control characters`,
     );
-  const app = appId === null ? null : await requireApp(sql, appId);
+  const app = appId === null ? null : await internalAppId(sql, appId);
   await (app === null
     ? sql`INSERT INTO group_mappings (group_name, role) VALUES (${group}, ${role})
           ON CONFLICT (group_name) WHERE app_id IS NULL DO UPDATE SET role = excluded.role`
@@ -67,7 +68,7 @@ export async function mapGroup(sql: Sql, { group, appId, role }: GroupMapping): 
  * @throws Refused appNotFound
  */
 export async function unmapGroup(sql: Sql, { group, appId }: Omit<GroupMapping, 'role'>): Promise<boolean> {
-  const app = appId === null ? null : await requireApp(sql, appId);
+  const app = appId === null ? null : await internalAppId(sql, appId);
   return await sql.begin('isolation level read committed', async (tx) => {
     const ended = await tx`
       DELETE FROM group_mappings
@@ -237,12 +238,6 @@ async function setRole(tx: Transaction, user: User, appId: number, role: Role | 
     await tx`
       INSERT INTO app_members (app_id, user_id, role) VALUES (${appId}, ${user.id}, ${role})
       ON CONFLICT (app_id, user_id) DO UPDATE SET role = excluded.role WHERE app_members.role <> excluded.role`;
-}
-
-async function requireApp(sql: Sql, appId: string): Promise<number> {
-  const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${appId}`;
-  if (app === undefined) throw appNotFound(appId);
-  return app.id;
 }
 
 /**

@@ -1,8 +1,9 @@
 /** Logging tokens, with which producers write events. */
 
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
+import { lockAppOf } from '../accounts/people/members.ts';
 import { createTokenText, digestOf } from '../base/token-text.ts';
-import { appNotFound, refused } from '../errors.ts';
+import { refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { judgedTime } from '../storage/maintenance/time-judge.ts';
 import { openSealed, type Secret, sealToken } from './secret.ts';
@@ -30,11 +31,9 @@ export async function rotateLoggingToken(
   }
   return await sql.begin('isolation level read committed', async (tx) => {
     // Lock: concurrent rotations must leave one current token.
-    const [app] = await tx<{ id: number }[]>`
-      SELECT id FROM apps WHERE public_id = ${appId} FOR NO KEY UPDATE`;
-    if (app === undefined) throw appNotFound(appId);
-    const rotated = await replaceToken(tx, secret, { appId: app.id, producerId: null, graceHours });
-    await writeAudit(tx, { appId: app.id, by, action: 'logging-token.rotate', details: { graceHours } });
+    const id = await lockAppOf(tx, appId);
+    const rotated = await replaceToken(tx, secret, { appId: id, producerId: null, graceHours });
+    await writeAudit(tx, { appId: id, by, action: 'logging-token.rotate', details: { graceHours } });
     return { appId, ...rotated };
   });
 }

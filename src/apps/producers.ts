@@ -1,16 +1,15 @@
 /** Producers: the programs that write an app's events, each with a logging token of its own, which is rotated and revoked alone. */
 
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
-import { holdMaintained } from '../accounts/people/members.ts';
 import type { Producer as ShownProducer } from '../api-types/answers.ts';
 import { MINUTE_MS } from '../base/time-units.ts';
 import { createPublicId } from '../base/token-text.ts';
-import { appNotFound, refused } from '../errors.ts';
+import { refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { judgedTime } from '../storage/maintenance/time-judge.ts';
 import { issueLoggingToken, replaceToken } from './logging-tokens.ts';
 import { checkName } from './name.ts';
-import { restorableUntil, withoutNull } from './revocation.ts';
+import { lockMaintained, removeRevoked, restorableUntil, withoutNull } from './revocation.ts';
 import { openSealed, type Secret } from './secret.ts';
 
 export interface Producer extends ShownProducer<Date> {
@@ -23,8 +22,6 @@ export interface Producer extends ShownProducer<Date> {
 export const FIRST_NAME = 'First token';
 /** Valid producers of an app, without the first one. */
 const MAX_PRODUCERS = 100;
-/** Revoked producers of an app that stay in lists; the earliest are removed. */
-const MAX_REVOKED = 100;
 const HOUR_MINUTES = 60;
 
 /**
@@ -43,18 +40,14 @@ export async function createProducer(
   const userId = by === 'command line' ? null : by.userId;
   return await sql.begin('isolation level read committed', async (tx) => {
     // Lock: producers that are created at the same time must not exceed the limit together.
-    const [app] = await tx<{ id: number }[]>`
-      SELECT id FROM apps WHERE public_id = ${appId} FOR NO KEY UPDATE`;
-    if (app === undefined) throw appNotFound(appId);
-    if (userId !== null && !(await holdMaintained(tx, userId, [app.id])).has(app.id))
-      throw appNotFound(appId);
-    await checkRoom(tx, app.id);
-    await removeRevoked(tx, app.id);
+    const id = await lockMaintained(tx, appId, userId);
+    await checkRoom(tx, id);
+    await removeRevoked(tx, 'producers', id);
     const [made] = await tx<[{ id: number }]>`
       INSERT INTO producers (public_id, app_id, name, created_by)
-      VALUES (${tokenId}, ${app.id}, ${name}, ${userId}) RETURNING id`;
-    const loggingToken = await issueLoggingToken(tx, secret, app.id, made.id);
-    await writeAudit(tx, { appId: app.id, by, action: 'producer.create', details: { tokenId, name } });
+      VALUES (${tokenId}, ${id}, ${name}, ${userId}) RETURNING id`;
+    const loggingToken = await issueLoggingToken(tx, secret, id, made.id);
+    await writeAudit(tx, { appId: id, by, action: 'producer.create', details: { tokenId, name } });
     return { tokenId, name, loggingToken, appId };
   });
 }
@@ -68,13 +61,6 @@ async function checkRoom(tx: Transaction, appId: number): Promise<void> {
       'tooManyTokens',
       `an app may have ${MAX_PRODUCERS} named producers: revoke one that is not needed`,
     );
-}
-
-async function removeRevoked(tx: Transaction, appId: number): Promise<void> {
-  await tx`
-    DELETE FROM producers
-     WHERE id IN (SELECT id FROM producers WHERE app_id = ${appId} AND revoked_at IS NOT NULL
-                   ORDER BY revoked_at DESC, id DESC OFFSET ${MAX_REVOKED})`;
 }
 
 /**

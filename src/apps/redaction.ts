@@ -1,7 +1,8 @@
 /** Redaction: rules of event types by which values leave payloads before anything stores, checks or logs them. */
 import { createHmac, type KeyObject } from 'node:crypto';
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
-import { appNotFound, refused } from '../errors.ts';
+import { internalAppId } from '../accounts/people/members.ts';
+import { refused } from '../errors.ts';
 import { addEdit, type EditStep, editValues, newEditStep, type Replace } from '../json/edit.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { forgetRefusals } from './refused-requests.ts';
@@ -145,12 +146,11 @@ export async function listRedactions(
   sql: Sql,
   appId: string,
 ): Promise<(ListedRule & { readonly id: number })[]> {
-  const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${appId}`;
-  if (app === undefined) throw appNotFound(appId);
+  const id = await internalAppId(sql, appId);
   const rows = await sql<(Omit<ListedRule, 'path'> & { id: number; path: string })[]>`
     SELECT type.id, type.public_id AS "typeId", type.name AS "typeName", path, action, rule.created_at AS "createdAt"
       FROM redaction_rules AS rule JOIN event_types AS type ON type.id = rule.type_id
-     WHERE type.app_id = ${app.id} ORDER BY type.id, rule.id`;
+     WHERE type.app_id = ${id} ORDER BY type.id, rule.id`;
   return rows.map((row) => ({ ...row, path: namesOf(row.path) }));
 }
 
@@ -166,11 +166,10 @@ export async function findTypeOf(
   sql: Sql | Transaction,
   { appId, type }: Pick<RuleReference, 'appId' | 'type'>,
 ): Promise<FoundType> {
-  const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${appId}`;
-  if (app === undefined) throw appNotFound(appId);
+  const id = await internalAppId(sql, appId);
   const [found] = await sql<FoundType[]>`
     SELECT id, app_id AS "appId", public_id AS "typeId", name AS "typeName" FROM event_types
-     WHERE app_id = ${app.id} AND (name = ${type} OR public_id = ${type})
+     WHERE app_id = ${id} AND (name = ${type} OR public_id = ${type})
      ORDER BY name = ${type} DESC LIMIT 1`;
   if (found === undefined)
     throw refused(

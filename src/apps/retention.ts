@@ -1,6 +1,7 @@
 /** Retention of single apps and types, below that of all apps: how it is set, and what is in force. */
 
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
+import { internalAppId } from '../accounts/people/members.ts';
 import { nearest } from '../base/did-you-mean.ts';
 import { DAY_MS } from '../base/time-units.ts';
 import type { Config } from '../config.ts';
@@ -142,17 +143,16 @@ export async function listRetention(
   { RETENTION_DAYS }: RetentionSettings,
   appId: string,
 ): Promise<readonly RetentionRule[]> {
-  const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${appId}`;
-  if (app === undefined) throw appNotFound(appId);
+  const id = await internalAppId(sql, appId);
   const rules = await sql<
     { type: number | null; typeId: string | null; typeName: string | null; days: number | null }[]
   >`
     SELECT type_id AS type, public_id AS "typeId", name AS "typeName", days
       FROM retention_rules LEFT JOIN event_types ON event_types.id = type_id
-     WHERE retention_rules.app_id = ${app.id} ORDER BY type_id NULLS FIRST`;
-  const retention = await readRules(sql, app.id);
+     WHERE retention_rules.app_id = ${id} ORDER BY type_id NULLS FIRST`;
+  const retention = await readRules(sql, id);
   const waiting = await sql<{ typeId: number }[]>`
-    SELECT type_id AS "typeId" FROM app_boundaries WHERE app_id = ${app.id} AND removed_until < readable_from`;
+    SELECT type_id AS "typeId" FROM app_boundaries WHERE app_id = ${id} AND removed_until < readable_from`;
   const isRemoved = (type: number): boolean => waiting.every(({ typeId }) => typeId !== type);
   const ofApp = rules.find(({ type }) => type === null);
   return [
@@ -203,14 +203,13 @@ interface Target {
 }
 
 async function findTarget(sql: Sql, { appId, type }: RetentionChange): Promise<Target> {
-  const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${appId}`;
-  if (app === undefined) throw appNotFound(appId);
-  if (type === null) return { id: app.id, type: null, typeId: null, typeName: null };
+  const id = await internalAppId(sql, appId);
+  if (type === null) return { id, type: null, typeId: null, typeName: null };
   const types = await sql<{ type: number; typeId: string; typeName: string }[]>`
-    SELECT id AS type, public_id AS "typeId", name AS "typeName" FROM event_types WHERE app_id = ${app.id} ORDER BY id`;
+    SELECT id AS type, public_id AS "typeId", name AS "typeName" FROM event_types WHERE app_id = ${id} ORDER BY id`;
   const found =
     types.find(({ typeName }) => typeName === type) ?? types.find(({ typeId }) => typeId === type);
-  if (found !== undefined) return { id: app.id, ...found };
+  if (found !== undefined) return { id, ...found };
   const meant = nearest(
     type,
     types.map(({ typeName }) => typeName),

@@ -1,9 +1,10 @@
 /** Saved views: queries of an app's page under a name, for all of its members. */
 
 import { type Actor, writeAudit } from '../accounts/log/audit.ts';
+import { lockApp } from '../accounts/people/members.ts';
 import type { SavedView as ShownView } from '../api-types/answers.ts';
 import { createPublicId } from '../base/token-text.ts';
-import { appNotFound, refused } from '../errors.ts';
+import { refused } from '../errors.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import { putOnBoard } from './boards.ts';
 import { checkName } from './name.ts';
@@ -38,8 +39,7 @@ export async function saveView(
   const userId = by === 'command line' ? null : by.userId;
   return await sql.begin('isolation level read committed', async (tx) => {
     // The lock makes the limit exact.
-    const [app] = await tx`SELECT FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
-    if (app === undefined) throw appNotFound(String(appId));
+    await lockApp(tx, appId);
     const [others] = await tx<{ count: number }[]>`
       SELECT count(*)::integer AS count FROM saved_views WHERE app_id = ${appId} AND name <> ${name}`;
     if ((others?.count ?? 0) >= MAX_VIEWS)

@@ -1,7 +1,7 @@
 /** Shares: a saved view or a board of an app for anyone with the link, in one range, for as long as its maker may share it. */
 
 import { type Actor, writeAudit } from '../accounts/log/audit.ts';
-import { holdMaintained } from '../accounts/people/members.ts';
+import { holdMaintained, lockApp } from '../accounts/people/members.ts';
 import { createSecretText } from '../accounts/sessions/one-time-secret.ts';
 import type { ShareEntry } from '../api-types/answers.ts';
 import { rolesThat } from '../base/roles.ts';
@@ -97,9 +97,8 @@ export async function createShare(
   const { text: secret, digest } = createSecretText();
   await sql.begin('isolation level read committed', async (tx) => {
     // The lock makes the limit exact; and who is removed or made a viewer meanwhile has made none.
-    const [app] = await tx`SELECT FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
-    if (app === undefined || !(await holdMaintained(tx, by.userId, [appId])).has(appId))
-      throw appNotFound(String(appId));
+    await lockApp(tx, appId);
+    if (!(await holdMaintained(tx, by.userId, [appId])).has(appId)) throw appNotFound(String(appId));
     const [others] = await tx<{ count: number }[]>`
       SELECT count(*)::integer AS count FROM shares WHERE app_id = ${appId}`;
     if ((others?.count ?? 0) >= MAX_SHARES)

@@ -1,5 +1,4 @@
-/** The commands for alerts. */
-import { internalAppId } from '../apps/event-types.ts';
+import { internalAppId } from '../accounts/people/members.ts';
 import { endsBefore } from '../base/ranges.ts';
 import type { AlertRule } from '../delivery/alerts/alert-rules.ts';
 import { OperatorError, WrongInput } from '../errors.ts';

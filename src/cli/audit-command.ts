@@ -2,10 +2,10 @@
 import { pipeline } from 'node:stream/promises';
 import { InvalidArgumentError } from 'commander';
 import { auditHorizon, auditLines } from '../accounts/log/audit-export.ts';
+import { internalAppId } from '../accounts/people/members.ts';
 import { endsBefore } from '../base/ranges.ts';
-import { appNotFound, OperatorError, WrongInput } from '../errors.ts';
+import { OperatorError, WrongInput } from '../errors.ts';
 import { parseBound } from '../read/iso-date.ts';
-import type { Sql } from '../storage/database/connect.ts';
 import { besideOutput, formatFields } from './output.ts';
 import type { Command } from './session.ts';
 import type { Installation } from './transfer/installation.ts';
@@ -61,7 +61,7 @@ async function runExport(
   if (from !== null && until !== null && from >= until)
     throw new WrongInput(`--from must be before --to${endsBefore(Number(from), Number(until), '--to ')}`);
   const output = file === '-' ? null : await outputOf(file);
-  const appId: number | null = app === undefined ? null : await internalId(sql, app);
+  const appId: number | null = app === undefined ? null : await internalAppId(sql, app);
   const horizon = await auditHorizon(sql);
   if (horizon === null)
     throw new OperatorError('a change that writes to the audit log takes long: try again');
@@ -76,12 +76,6 @@ async function runExport(
   if (output === null) await pipeline(body, process.stdout, { end: false });
   else await output((stream) => pipeline(body, stream));
   return written;
-}
-
-async function internalId(sql: Sql, appId: string): Promise<number> {
-  const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${appId}`;
-  if (app === undefined) throw appNotFound(appId);
-  return app.id;
 }
 
 function instant(text: string): number {

@@ -1,5 +1,4 @@
-/** The commands for consumers. */
-import { internalAppId } from '../apps/event-types.ts';
+import { internalAppId } from '../accounts/people/members.ts';
 import {
   addConsumer,
   removeConsumer,

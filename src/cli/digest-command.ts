@@ -1,8 +1,7 @@
 /** The commands for weekly digests. */
 import { requireEmail } from '../accounts/people/email.ts';
-import { roleOf } from '../accounts/people/members.ts';
+import { internalAppId, roleOf } from '../accounts/people/members.ts';
 import { requireVerifiedUser } from '../accounts/people/users.ts';
-import { internalAppId } from '../apps/event-types.ts';
 import { type DigestOf, listDigests, removeDigest, setDigest } from '../delivery/digest/digests.ts';
 import { OperatorError, refused, WrongInput } from '../errors.ts';
 import { isTimezone } from '../storage/counts/timezone.ts';

@@ -1,8 +1,9 @@
 /** `tidemark export`: the events of one app in a file of lines. */
 import { pipeline } from 'node:stream/promises';
 import { InvalidArgumentError, Option } from 'commander';
+import { internalAppId } from '../accounts/people/members.ts';
 import { endsBefore } from '../base/ranges.ts';
-import { appNotFound, Rejection, WrongInput } from '../errors.ts';
+import { Rejection, WrongInput } from '../errors.ts';
 import { type CsvForm, FORMULAS, SEPARATOR_NAMES, TEXTS } from '../read/export/csv-lines.ts';
 import { type ExportFormat, FORMATS, formatted } from '../read/export/export-body.ts';
 import { fieldFilterOf } from '../read/filter/counted-values.ts';
@@ -138,15 +139,14 @@ export async function scanOfOptions(
   sql: Sql,
   options: Pick<ExportCommandOptions, 'app' | 'from' | 'to' | 'type'>,
 ): Promise<ScanRequest> {
-  const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${options.app}`;
-  if (app === undefined) throw appNotFound(options.app);
+  const appId = await internalAppId(sql, options.app);
   const { from = null, to: until = null } = options;
   if (from !== null && until !== null && from >= until)
     throw new WrongInput(`--from must be before --to${endsBefore(Number(from), Number(until), '--to ')}`);
   const ids = new Set<number>();
-  for (const type of options.type ?? []) for (const id of await typeIdsOf(sql, app.id, type)) ids.add(id);
+  for (const type of options.type ?? []) for (const id of await typeIdsOf(sql, appId, type)) ids.add(id);
   const typeIds = options.type === undefined ? null : [...ids];
-  return { appId: app.id, typeIds, from, until, order: 'asc', after: null };
+  return { appId, typeIds, from, until, order: 'asc', after: null };
 }
 
 async function typeIdsOf(sql: Sql, appId: number, type: string): Promise<readonly number[]> {

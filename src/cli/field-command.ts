@@ -1,7 +1,7 @@
 /** The commands for declared fields. */
 import { isDeepStrictEqual } from 'node:util';
 import { Option } from 'commander';
-import { internalAppId } from '../apps/event-types.ts';
+import { internalAppId } from '../accounts/people/members.ts';
 import {
   declareField,
   type Field,

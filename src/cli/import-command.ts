@@ -2,7 +2,7 @@
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { Option } from 'commander';
-import { internalAppId } from '../apps/event-types.ts';
+import { internalAppId } from '../accounts/people/members.ts';
 import { listRedactions, Redaction, type RedactionRule } from '../apps/redaction.ts';
 import { openSecret } from '../apps/secret.ts';
 import type { Config } from '../config.ts';

@@ -1,5 +1,4 @@
-/** The commands for webhooks, and the one that has a restored installation send again. */
-import { internalAppId } from '../apps/event-types.ts';
+import { internalAppId } from '../accounts/people/members.ts';
 import type { Webhook } from '../delivery/webhooks.ts';
 import { OperatorError, WrongInput } from '../errors.ts';
 import { ConsumerStore } from '../storage/feed/consumers.ts';

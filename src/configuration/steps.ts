@@ -7,7 +7,6 @@ import { deleteApp, createApp as insertApp, renameApp as setAppName } from '../a
 import {
   createEventTypes,
   displayEventType,
-  internalAppId,
   renameEventType,
   type TypeDisplay,
 } from '../apps/event-types.ts';
@@ -39,6 +38,7 @@ import type { ConsumerStore } from '../storage/feed/consumers.ts';
 import { judgedNow } from '../storage/maintenance/time-judge.ts';
 import type { AlertEntry, GroupEntry, ViewEntry, WebhookEntry } from './document.ts';
 import type { StoredAlert, StoredApp, StoredType, StoredView, StoredWebhook } from './state.ts';
+import { internalAppId } from "../accounts/people/members.ts";
 
 export type ConfigKind =
   | 'account'

@@ -93,6 +93,25 @@ export async function lockMembers(tx: Transaction, appId: number): Promise<boole
   return rows.length > 0;
 }
 
+/** Like {@link lockMembers}. @throws Refused appNotFound */
+export async function lockApp(tx: Transaction, appId: number): Promise<void> {
+  if (!(await lockMembers(tx, appId))) throw appNotFound(String(appId));
+}
+
+/** The internal id of an app, which is locked as by {@link lockMembers}. @throws Refused appNotFound */
+export async function lockAppOf(tx: Transaction, appId: string): Promise<number> {
+  const id = await internalAppId(tx, appId);
+  await lockApp(tx, id);
+  return id;
+}
+
+/** @throws Refused appNotFound */
+export async function internalAppId(sql: Sql | Transaction, appId: string): Promise<number> {
+  const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${appId}`;
+  if (app === undefined) throw appNotFound(appId);
+  return app.id;
+}
+
 /** Whether the account with this address is a member; exact after {@link lockMembers}. @param appId internal id */
 export async function isMember(tx: Transaction, appId: number, email: Email): Promise<boolean> {
   const rows = await tx`
@@ -225,12 +244,9 @@ export async function grantRole(
 ): Promise<void> {
   const { appId, email, role, allowUnverified = false, by = COMMAND_LINE } = grant;
   await sql.begin('isolation level read committed', async (tx) => {
-    const [app] = await tx<
-      { id: number }[]
-    >`SELECT id FROM apps WHERE public_id = ${appId} FOR NO KEY UPDATE`;
-    if (app === undefined) throw appNotFound(appId);
+    const id = await lockAppOf(tx, appId);
     const user = await requireVerifiedUser(tx, email, allowUnverified);
-    await giveRole(tx, { appId: app.id, user, role, by });
+    await giveRole(tx, { appId: id, user, role, by });
   });
 }
 

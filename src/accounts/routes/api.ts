@@ -103,64 +103,37 @@ const PARAMETERS: Readonly<Record<string, Parameter>> = {
     form: /^[a-z]{1,20}$/,
     refusal: new Rejection('notFound', 'There is no such action.'),
   },
-  alertId: {
-    form: PUBLIC_ID_FORMS.alr,
-    refusal: new Rejection('alertRuleNotFound', 'An alertId is "alr_" with 20 letters and digits.'),
-  },
-  annotationId: {
-    form: PUBLIC_ID_FORMS.ann,
-    refusal: new Rejection('annotationNotFound', 'An annotationId is "ann_" with 20 letters and digits.'),
-  },
-  appId: {
-    form: PUBLIC_ID_FORMS.app,
-    refusal: new Rejection('appNotFound', 'An appId is "app_" with 20 letters and digits.'),
-  },
+  alertId: publicId('alr', 'alertId', 'alertRuleNotFound'),
+  annotationId: publicId('ann', 'annotationId', 'annotationNotFound'),
+  appId: publicId('app', 'appId', 'appNotFound'),
   eventId: {
     form: /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i,
     refusal: new Rejection('eventNotFound', 'An eventId is a UUID.'),
   },
-  invitationId: {
-    form: PUBLIC_ID_FORMS.inv,
-    refusal: new Rejection('invitationNotFound', 'An invitationId is "inv_" with 20 letters and digits.'),
-  },
+  invitationId: publicId('inv', 'invitationId', 'invitationNotFound'),
   token: {
     form: SECRET_TEXT,
     refusal: new Rejection('linkNotValid', 'The link is not complete: its token has 43 characters.'),
   },
-  sessionId: {
-    form: PUBLIC_ID_FORMS.ses,
-    refusal: new Rejection('sessionNotFound', 'A sessionId is "ses_" with 20 letters and digits.'),
-  },
-  tokenId: {
-    form: PUBLIC_ID_FORMS.tok,
-    refusal: new Rejection('tokenNotFound', 'A tokenId is "tok_" with 20 letters and digits.'),
-  },
+  sessionId: publicId('ses', 'sessionId', 'sessionNotFound'),
+  tokenId: publicId('tok', 'tokenId', 'tokenNotFound'),
   typeId: {
     // A restored id may be any text.
     form: /^[^\0]{1,200}$/,
     refusal: new Rejection('eventTypeNotFound', 'A typeId has 1 to 200 characters.'),
   },
-  webhookId: {
-    form: PUBLIC_ID_FORMS.whk,
-    refusal: new Rejection('webhookNotFound', 'A webhookId is "whk_" with 20 letters and digits.'),
-  },
-  viewId: {
-    form: PUBLIC_ID_FORMS.vie,
-    refusal: new Rejection('viewNotFound', 'A viewId is "vie_" with 20 letters and digits.'),
-  },
-  boardId: {
-    form: PUBLIC_ID_FORMS.brd,
-    refusal: new Rejection('boardNotFound', 'A boardId is "brd_" with 20 letters and digits.'),
-  },
-  shareId: {
-    form: PUBLIC_ID_FORMS.shr,
-    refusal: new Rejection('shareNotFound', 'A shareId is "shr_" with 20 letters and digits.'),
-  },
-  userId: {
-    form: PUBLIC_ID_FORMS.usr,
-    refusal: new Rejection('memberNotFound', 'A userId is "usr_" with 20 letters and digits.'),
-  },
+  webhookId: publicId('whk', 'webhookId', 'webhookNotFound'),
+  viewId: publicId('vie', 'viewId', 'viewNotFound'),
+  boardId: publicId('brd', 'boardId', 'boardNotFound'),
+  shareId: publicId('shr', 'shareId', 'shareNotFound'),
+  userId: publicId('usr', 'userId', 'memberNotFound'),
 };
+
+function publicId(kind: keyof typeof PUBLIC_ID_FORMS, name: string, reason: Reason): Parameter {
+  const article = /^[aei]/.test(name) ? 'An' : 'A';
+  const details = `${article} ${name} is "${kind}_" with 20 letters and digits.`;
+  return { form: PUBLIC_ID_FORMS[kind], refusal: new Rejection(reason, details) };
+}
 
 const HEADERS = ['cookie', 'user-agent', ...ORIGIN_HEADERS, ...FORWARDING_HEADERS];
 

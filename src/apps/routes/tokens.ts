@@ -1,5 +1,6 @@
 /** Routes of an app's logging token, resource tokens and browser keys. */
 
+import type { Actor } from '../../accounts/log/audit.ts';
 import { listMemberships } from '../../accounts/people/members.ts';
 import type { User } from '../../accounts/people/users.ts';
 import type { Api } from '../../accounts/routes/api.ts';
@@ -10,7 +11,6 @@ import type {
   LoggingToken,
   NewProducer,
   NewResourceToken,
-  Producer,
   ProducerList,
   ResourceTokenList,
 } from '../../api-types/answers.ts';
@@ -115,41 +115,16 @@ export function tokenRoutes(options: TokenRoutesOptions): readonly Route[] {
       for (const appId of made.appIds) note('resource-token.create', { appId, tokenId: made.tokenId });
       return done<NewResourceToken>(made, { status: 201 });
     }),
-    api.change(
-      'DELETE',
-      '/api/apps/:appId/tokens/:tokenId',
-      'change',
-      NO_FIELDS,
-      async ({ app, by, parameters, note }) => {
-        const tokenId = parameters[1] ?? '';
-        const revoked = await revokeResourceToken(sql, tokenId, { appId: app.id, by });
-        note('resource-token.revoke', { appId: app.appId, tokenId });
-        return done<Pick<ResourceToken, 'tokenId' | 'revokedAt'>>(revoked);
-      },
-    ),
-    api.change(
-      'POST',
-      '/api/apps/:appId/tokens/:tokenId/restore',
-      'change',
-      NO_FIELDS,
-      async ({ app, by, parameters, note }) => {
-        const tokenId = parameters[1] ?? '';
-        const restored = await restoreResourceToken(sql, tokenId, { appId: app.id, maxTokens, by });
-        if (restored === null) throw tokenNotFound(tokenId, 'resource token that was revoked within a day');
-        note('resource-token.restore', { appId: app.appId, tokenId });
-        return done<Pick<ResourceToken, 'tokenId' | 'expiresAt'>>(restored);
-      },
-    ),
+    ...endRoutes(api, '/api/apps/:appId/tokens', 'resource-token', {
+      revoke: (tokenId, of) => revokeResourceToken(sql, tokenId, of),
+      restore: (tokenId, of) => restoreResourceToken(sql, tokenId, { ...of, maxTokens }),
+    }),
     ...producerRoutes(options),
     ...browserKeyRoutes(options),
   ];
 }
 
 const PRODUCER = bodyOf({ name: { type: 'string', maxLength: 1_000 } }, ['name']);
-const PRODUCER_ROTATION = bodyOf({
-  graceHours: { type: 'number', minimum: 0, maximum: 8_760 },
-  confirm: { type: 'string', maxLength: 1_000 },
-});
 const PRODUCERS = '/api/apps/:appId/producers';
 
 function producerRoutes({ api, sql, secret, writeUsage, now }: TokenRoutesOptions): readonly Route[] {
@@ -177,7 +152,7 @@ function producerRoutes({ api, sql, secret, writeUsage, now }: TokenRoutesOption
       'POST',
       `${PRODUCERS}/:tokenId/rotate`,
       'change',
-      PRODUCER_ROTATION,
+      ROTATION,
       async ({ app, by, parameters, note }, { graceHours = DEFAULT_GRACE_HOURS, confirm = '' }) => {
         // With a grace period nothing is lost.
         if (graceHours === 0) checkConfirmation(confirm, app.name);
@@ -188,32 +163,10 @@ function producerRoutes({ api, sql, secret, writeUsage, now }: TokenRoutesOption
         return done<Pick<LoggingToken, 'loggingToken' | 'previousValidUntil'>>(rotated);
       },
     ),
-    api.change(
-      'DELETE',
-      `${PRODUCERS}/:tokenId`,
-      'change',
-      NO_FIELDS,
-      async ({ app, by, parameters, note }) => {
-        const tokenId = idOf(parameters);
-        const revoked = await revokeProducer(sql, { appId: app.id, tokenId, by });
-        if (revoked === null) throw tokenNotFound(tokenId, 'producer');
-        note('producer.revoke', { appId: app.appId, tokenId });
-        return done<Pick<Producer, 'tokenId' | 'revokedAt'>>(revoked);
-      },
-    ),
-    api.change(
-      'POST',
-      `${PRODUCERS}/:tokenId/restore`,
-      'change',
-      NO_FIELDS,
-      async ({ app, by, parameters, note }) => {
-        const tokenId = idOf(parameters);
-        const restored = await restoreProducer(sql, { appId: app.id, tokenId, by });
-        if (restored === null) throw tokenNotFound(tokenId, 'producer that was revoked within a day');
-        note('producer.restore', { appId: app.appId, tokenId });
-        return done<Pick<Producer, 'tokenId'>>(restored);
-      },
-    ),
+    ...endRoutes(api, PRODUCERS, 'producer', {
+      revoke: (tokenId, of) => revokeProducer(sql, { ...of, tokenId }),
+      restore: (tokenId, of) => restoreProducer(sql, { ...of, tokenId }),
+    }),
   ];
 }
 
@@ -233,30 +186,42 @@ function browserKeyRoutes({ api, sql, secret }: TokenRoutesOptions): readonly Ro
         return done<Pick<BrowserKey, 'tokenId' | 'name' | 'browserKey'>>(made, { status: 201 });
       },
     ),
-    api.change(
-      'DELETE',
-      '/api/apps/:appId/browser-keys/:tokenId',
-      'change',
-      NO_FIELDS,
-      async ({ app, by, parameters, note }) => {
-        const tokenId = parameters[1] ?? '';
-        const revoked = await revokeBrowserKey(sql, tokenId, { appId: app.id, by });
-        if (revoked === null) throw tokenNotFound(tokenId, 'browser key');
-        note('browser-key.revoke', { appId: app.appId, tokenId });
-        return done<Pick<BrowserKey, 'tokenId' | 'revokedAt'>>(revoked);
-      },
-    ),
+    ...endRoutes(api, '/api/apps/:appId/browser-keys', 'browser-key', {
+      revoke: (tokenId, of) => revokeBrowserKey(sql, tokenId, of),
+      restore: (tokenId, of) => restoreBrowserKey(sql, tokenId, of),
+    }),
+  ];
+}
+
+/** Of what, in which app, and who ends it, or undoes that within a day. @returns null: there is none */
+type Change<T> = (tokenId: string, of: { appId: number; by: Actor }) => Promise<T | null>;
+
+function endRoutes(
+  api: Api,
+  path: string,
+  kind: 'resource-token' | 'producer' | 'browser-key',
+  { revoke, restore }: { revoke: Change<{ revokedAt: Date }>; restore: Change<{ tokenId: string }> },
+): readonly Route[] {
+  const noun = kind.replace('-', ' ');
+  return [
+    api.change('DELETE', `${path}/:tokenId`, 'change', NO_FIELDS, async ({ app, by, parameters, note }) => {
+      const tokenId = parameters[1] ?? '';
+      const revoked = await revoke(tokenId, { appId: app.id, by });
+      if (revoked === null) throw tokenNotFound(tokenId, noun);
+      note(`${kind}.revoke`, { appId: app.appId, tokenId });
+      return done<Pick<ResourceToken, 'revokedAt'>>(revoked);
+    }),
     api.change(
       'POST',
-      '/api/apps/:appId/browser-keys/:tokenId/restore',
+      `${path}/:tokenId/restore`,
       'change',
       NO_FIELDS,
       async ({ app, by, parameters, note }) => {
         const tokenId = parameters[1] ?? '';
-        const restored = await restoreBrowserKey(sql, tokenId, { appId: app.id, by });
-        if (restored === null) throw tokenNotFound(tokenId, 'browser key that was revoked within a day');
-        note('browser-key.restore', { appId: app.appId, tokenId });
-        return done<Pick<BrowserKey, 'tokenId'>>(restored);
+        const restored = await restore(tokenId, { appId: app.id, by });
+        if (restored === null) throw tokenNotFound(tokenId, `${noun} that was revoked within a day`);
+        note(`${kind}.restore`, { appId: app.appId, tokenId });
+        return done<Pick<ResourceToken, 'tokenId'>>(restored);
       },
     ),
   ];
