@@ -8,11 +8,11 @@ import { connectionsOf } from '../../service.ts';
 import type { CountDifference } from '../../storage/counts/differences.ts';
 import type { DatabaseFacts } from '../../storage/database-facts.ts';
 import type { Facts } from './facts.ts';
-import { type Finding, note, ok, problem, warning } from './finding.ts';
+import { type Finding, type Found, note, ok, problem, warning } from './finding.ts';
 import { isFull } from './machine-facts.ts';
 
 /** In order of importance. A check that does not apply returns no finding. */
-export const DATABASE_CHECKS: readonly ((database: DatabaseFacts, facts: Facts) => readonly Finding[])[] = [
+export const DATABASE_CHECKS: readonly ((database: DatabaseFacts, facts: Facts) => Found)[] = [
   schema,
   hidden,
   durability,
@@ -30,22 +30,20 @@ export const DATABASE_CHECKS: readonly ((database: DatabaseFacts, facts: Facts) 
 
 const GIBIBYTE = 1_073_741_824;
 
-function schema(database: DatabaseFacts): Finding[] {
+function schema(database: DatabaseFacts): Found {
   if (database.isReadOnly)
-    return [problem('database', 'it is read-only', 'Point DATABASE_URL to the primary server.')];
+    return problem('database', 'it is read-only', 'Point DATABASE_URL to the primary server.');
   if (database.pendingMigrations > 0)
-    return [
-      warning(
-        'database',
-        `${database.description}, ${database.pendingMigrations} migrations behind this release`,
-        'Run "tidemark migrate", or start the service.',
-      ),
-    ];
-  return [ok('database', `${database.description}, with the schema of this release`)];
+    return warning(
+      'database',
+      `${database.description}, ${database.pendingMigrations} migrations behind this release`,
+      'Run "tidemark migrate", or start the service.',
+    );
+  return ok('database', `${database.description}, with the schema of this release`);
 }
 
 /** Events of earlier releases, which wrote to a database without the library of its engine. */
-function hidden({ strayRows }: DatabaseFacts): Finding[] {
+function hidden({ strayRows }: DatabaseFacts): Found {
   return (strayRows ?? []).map(({ server, rows }) =>
     problem(
       'events',
@@ -63,7 +61,7 @@ const NEEDED_ON: Readonly<Record<string, string>> = {
   synchronous_commit: 'a crash of PostgreSQL can lose acknowledged events',
 };
 
-function durability({ settings }: DatabaseFacts): Finding[] {
+function durability({ settings }: DatabaseFacts): Found {
   const wrong = Object.entries(NEEDED_ON)
     // remote_apply and remote_write also wait for a standby; "local" waits for the disk, like "on" without a standby.
     .filter(
@@ -98,7 +96,7 @@ function durability({ settings }: DatabaseFacts): Finding[] {
     : [ok('durability', 'fsync, full_page_writes and synchronous_commit are on'), ...found];
 }
 
-function role({ isSuperuser, isEncrypted }: DatabaseFacts, { config, machine }: Facts): Finding[] {
+function role({ isSuperuser, isEncrypted }: DatabaseFacts, { config, machine }: Facts): Found {
   if (config.DATABASE_URL === '') return [];
   const found: Finding[] = [];
   if (isSuperuser)
@@ -126,40 +124,36 @@ function role({ isSuperuser, isEncrypted }: DatabaseFacts, { config, machine }: 
 /** Connections that must stay free for an operator and a command. */
 const SPARE_CONNECTIONS = 5;
 
-function connections({ settings, connections: used }: DatabaseFacts, { config, service }: Facts): Finding[] {
+function connections({ settings, connections: used }: DatabaseFacts, { config, service }: Facts): Found {
   const most = Number(settings.max_connections) - Number(settings.superuser_reserved_connections);
   const needed = config.WORKERS * connectionsOf(config);
   const free = most - used;
   if (service.readyStatus === null ? free >= needed : free >= SPARE_CONNECTIONS) return [];
-  return [
-    warning(
-      'connections',
-      `${used} of ${most} connections of the database are in use; the service takes up to ${needed}`,
-      'Raise max_connections, or use fewer.',
-    ),
-  ];
+  return warning(
+    'connections',
+    `${used} of ${most} connections of the database are in use; the service takes up to ${needed}`,
+    'Raise max_connections, or use fewer.',
+  );
 }
 
 /** A backup and a retention run lock every partition and its index. */
-function locks({ settings, partitions }: DatabaseFacts): Finding[] {
+function locks({ settings, partitions }: DatabaseFacts): Found {
   const table =
     Number(settings.max_locks_per_transaction) *
     (Number(settings.max_connections) + Number(settings.max_prepared_transactions));
   if (partitions * 2 < table * 0.8) return [];
-  return [
-    warning(
-      'locks',
-      `${partitions} partitions need ${partitions * 2} of ${table} locks: backups will soon fail`,
-      'Raise max_locks_per_transaction and restart PostgreSQL, or set RETENTION_DAYS.',
-    ),
-  ];
+  return warning(
+    'locks',
+    `${partitions} partitions need ${partitions * 2} of ${table} locks: backups will soon fail`,
+    'Raise max_locks_per_transaction and restart PostgreSQL, or set RETENTION_DAYS.',
+  );
 }
 
 const LONG_SNAPSHOT_SECONDS = 900;
 /** Where PostgreSQL does not tell a snapshot's age: so many transactions are not begun within minutes. */
 const LONG_SNAPSHOT_TRANSACTIONS = 1_000_000;
 
-function transactions({ oldestSnapshot, idleSlots }: DatabaseFacts): Finding[] {
+function transactions({ oldestSnapshot, idleSlots }: DatabaseFacts): Found {
   const found: Finding[] = [];
   const { name, seconds, transactions: since } = oldestSnapshot ?? { name: '', seconds: 0, transactions: 0 };
   const isLong = seconds === null ? since > LONG_SNAPSHOT_TRANSACTIONS : seconds > LONG_SNAPSHOT_SECONDS;
@@ -185,7 +179,7 @@ function transactions({ oldestSnapshot, idleSlots }: DatabaseFacts): Finding[] {
 const CLOCK_WARNING_MS = 1_000;
 const CLOCK_PROBLEM_MS = 60_000;
 
-function clock({ clockAheadMs, clockErrorMs, clockStoodMs, eventsInFuture }: DatabaseFacts): Finding[] {
+function clock({ clockAheadMs, clockErrorMs, clockStoodMs, eventsInFuture }: DatabaseFacts): Found {
   const off = Math.max(0, Math.abs(clockAheadMs) - clockErrorMs);
   const text = `the database's clock is ${(off / 1_000).toFixed(1)} s ${clockAheadMs > 0 ? 'ahead of' : 'behind'} this machine's`;
   const advice = 'Run NTP (chrony or systemd-timesyncd) on both.';
@@ -208,14 +202,14 @@ function clock({ clockAheadMs, clockErrorMs, clockStoodMs, eventsInFuture }: Dat
         'A producer or server clock was wrong; retention will keep these events longer.',
       ),
     );
-  return found.length > 0 ? found : [ok('clock', 'the clocks of the database and this machine agree')];
+  return found.length > 0 ? found : ok('clock', 'the clocks of the database and this machine agree');
 }
 
-function retention(database: DatabaseFacts, facts: Facts): Finding[] {
+function retention(database: DatabaseFacts, facts: Facts): Found {
   const { expiredApps } = database;
   if (expiredApps === null || expiredApps.length === 0) return retentionOfAll(database, facts);
   return [
-    ...retentionOfAll(database, facts),
+    ...[retentionOfAll(database, facts)].flat(),
     warning(
       'retention of apps',
       `rows that the retention of ${expiredApps.slice(0, 3).join(', ')}${expiredApps.length > 3 ? ` and ${expiredApps.length - 3} more` : ''} hides are not removed after more than a day`,
@@ -224,25 +218,25 @@ function retention(database: DatabaseFacts, facts: Facts): Finding[] {
   ];
 }
 
-function retentionOfAll(database: DatabaseFacts, { config, now }: Facts): Finding[] {
+function retentionOfAll(database: DatabaseFacts, { config, now }: Facts): Found {
   if (config.RETENTION_DAYS === 0)
-    return [
-      note('retention', 'events are kept forever', 'Set RETENTION_DAYS if a law or the disk requires it.'),
-    ];
+    return note(
+      'retention',
+      'events are kept forever',
+      'Set RETENTION_DAYS if a law or the disk requires it.',
+    );
   const due = now - (config.RETENTION_DAYS + 2) * DAY_MS;
   if (database.events > 0 && (database.retentionBoundary ?? Number.NEGATIVE_INFINITY) < due)
-    return [
-      warning(
-        'retention',
-        `RETENTION_DAYS=${config.RETENTION_DAYS}, and older events are still readable`,
-        'The running service applies it every ten minutes: check that it runs with this setting.',
-      ),
-    ];
-  return [ok('retention', `${config.RETENTION_DAYS} days`)];
+    return warning(
+      'retention',
+      `RETENTION_DAYS=${config.RETENTION_DAYS}, and older events are still readable`,
+      'The running service applies it every ten minutes: check that it runs with this setting.',
+    );
+  return ok('retention', `${config.RETENTION_DAYS} days`);
 }
 
 /** Whoever else compresses does it without regard to older snapshots: reads miss late rows for a moment. */
-function compression({ compression: facts }: DatabaseFacts, { config, now }: Facts): Finding[] {
+function compression({ compression: facts }: DatabaseFacts, { config, now }: Facts): Found {
   if (facts === null) return [];
   const found = facts.policies.map((job) =>
     warning(
@@ -271,9 +265,9 @@ function daysUntilFull({ bytes, events, eventsOfWeek }: DatabaseFacts, freeBytes
     : freeBytes / ((bytes / events) * (eventsOfWeek / 7));
 }
 
-function disk(database: DatabaseFacts, { config, machine }: Facts): Finding[] {
+function disk(database: DatabaseFacts, { config, machine }: Facts): Found {
   const size = `the database takes ${gibibytes(database.bytes)}`;
-  if (config.DATABASE_URL !== '' || machine.disk === null) return [ok('disk', size)];
+  if (config.DATABASE_URL !== '' || machine.disk === null) return ok('disk', size);
   // A full disk was reported first.
   if (isFull(machine.disk)) return [];
   const { freeBytes, totalBytes } = machine.disk;
@@ -281,9 +275,9 @@ function disk(database: DatabaseFacts, { config, machine }: Facts): Finding[] {
   const pace = Number.isFinite(days) ? `; at last week's rate it is full in ${Math.floor(days)} days` : '';
   const found = `${size}; ${gibibytes(freeBytes)} of ${gibibytes(totalBytes)} are free${pace}`;
   const advice = 'Add disk space, set RETENTION_DAYS, or migrate to TimescaleDB, which compresses events.';
-  if (freeBytes < GIBIBYTE || days < 3) return [problem('disk', found, advice)];
-  if (freeBytes < totalBytes * 0.1 || days < 30) return [warning('disk', found, advice)];
-  return [ok('disk', found)];
+  if (freeBytes < GIBIBYTE || days < 3) return problem('disk', found, advice);
+  if (freeBytes < totalBytes * 0.1 || days < 30) return warning('disk', found, advice);
+  return ok('disk', found);
 }
 
 function gibibytes(bytes: number): string {
@@ -293,21 +287,19 @@ function gibibytes(bytes: number): string {
 /** At full load a second's counts are some 25,000 rows. */
 const MAINTENANCE_BEHIND = 200_000;
 
-function maintenance({ pendingCounts }: DatabaseFacts, { service: { readyStatus } }: Facts): Finding[] {
-  if (pendingCounts < MAINTENANCE_BEHIND) return [ok('maintenance', 'counts are up to date')];
-  return [
-    warning(
-      'maintenance',
-      `${pendingCounts} count changes are not added up yet: totals stay exact, but reads get slower`,
-      readyStatus === 200
-        ? 'See the log of the service for failures of its maintenance.'
-        : 'Start the service: it does this every second.',
-    ),
-  ];
+function maintenance({ pendingCounts }: DatabaseFacts, { service: { readyStatus } }: Facts): Found {
+  if (pendingCounts < MAINTENANCE_BEHIND) return ok('maintenance', 'counts are up to date');
+  return warning(
+    'maintenance',
+    `${pendingCounts} count changes are not added up yet: totals stay exact, but reads get slower`,
+    readyStatus === 200
+      ? 'See the log of the service for failures of its maintenance.'
+      : 'Start the service: it does this every second.',
+  );
 }
 
 /** Counts that differ are reported by day, for "tidemark recount". */
-function counts({ counts: check }: DatabaseFacts): Finding[] {
+function counts({ counts: check }: DatabaseFacts): Found {
   if (check === null) return [];
   const { days, unfinished } = check;
   const wrong = days.filter(({ differing }) => differing > 0);

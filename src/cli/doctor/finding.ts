@@ -13,6 +13,8 @@ export interface Finding {
   readonly advice: string | null;
 }
 
+export type Found = Finding | readonly Finding[];
+
 export function ok(check: string, found: string): Finding {
   return { check, level: 'ok', found, advice: null };
 }
