@@ -1,10 +1,11 @@
+/** The commands for alerts. */
 import { internalAppId } from '../accounts/people/members.ts';
 import { endsBefore } from '../base/ranges.ts';
 import type { AlertRule } from '../delivery/alerts/alert-rules.ts';
 import { OperatorError, WrongInput } from '../errors.ts';
 import { parseBound } from '../read/iso-date.ts';
 import { isTimezone } from '../storage/counts/timezone.ts';
-import { collect } from './consumer-command.ts';
+import { collect } from './duration.ts';
 import { APP_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
 import type { Answer, Command, Session } from './session.ts';

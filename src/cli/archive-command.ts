@@ -1,5 +1,4 @@
 /** `tidemark archive`: days of events as Parquet files. */
-import { InvalidArgumentError } from 'commander';
 import type { ArchivingOptions, DayOutcome } from '../archive/archiving.ts';
 import type { ArchivedDay, DayFilter } from '../archive/days.ts';
 import { DAY_MS, HOUR_MS } from '../base/time-units.ts';
@@ -8,6 +7,7 @@ import type { Sql } from '../storage/database/connect.ts';
 import { installationId, readInstallation } from '../storage/database/installation-id.ts';
 import { judgedNow } from '../storage/maintenance/time-judge.ts';
 import { ReplayWriter } from '../storage/write/replay-writer.ts';
+import { parseDay } from './duration.ts';
 import { APP_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
 import type { Answer, Command, Session } from './session.ts';
@@ -313,13 +313,4 @@ function shown({
 
 function filterOf({ app, from, to }: Options): DayFilter {
   return { app, from, to };
-}
-
-/** A day of UTC. */
-function parseDay(text: string): string {
-  const day = /^\d{4}-\d\d-\d\d$/.test(text) ? new Date(`${text}T00:00:00Z`) : null;
-  // An impossible day overflows into the next month.
-  if (day === null || Number.isNaN(day.getTime()) || !day.toISOString().startsWith(text))
-    throw new InvalidArgumentError('Write a day as 2026-01-31.');
-  return text;
 }

@@ -5,7 +5,7 @@ import { auditHorizon, auditLines } from '../accounts/log/audit-export.ts';
 import { internalAppId } from '../accounts/people/members.ts';
 import { endsBefore } from '../base/ranges.ts';
 import { OperatorError, WrongInput } from '../errors.ts';
-import { parseBound } from '../read/iso-date.ts';
+import { parseInstant } from './duration.ts';
 import { besideOutput, formatFields } from './output.ts';
 import type { Command } from './session.ts';
 import type { Installation } from './transfer/installation.ts';
@@ -41,8 +41,8 @@ export function addAuditCommands(program: Command): void {
       'the file, which is replaced when the export is complete, or a pipe or device; - writes standard output',
     )
     .option('--app <id>', 'only entries of this app, app_…')
-    .option('--from <time>', 'from this instant on, ISO 8601; without an offset it is UTC', instant)
-    .option('--to <time>', 'up to this instant, exclusive', instant)
+    .option('--from <time>', 'from this instant on, ISO 8601; without an offset it is UTC', parseInstant)
+    .option('--to <time>', 'up to this instant, exclusive', parseInstant)
     .option('--after <entryId>', 'continue after this entry', entryId)
     .addHelpText('after', HELP)
     .run(async (session, file: string, options: AuditExportOptions) => {
@@ -76,12 +76,6 @@ async function runExport(
   if (output === null) await pipeline(body, process.stdout, { end: false });
   else await output((stream) => pipeline(body, stream));
   return written;
-}
-
-function instant(text: string): number {
-  const bound = parseBound(text, 'start');
-  if (typeof bound === 'string') throw new InvalidArgumentError(`It ${bound}.`);
-  return bound;
 }
 
 function entryId(text: string): number {

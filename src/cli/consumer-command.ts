@@ -1,3 +1,4 @@
+/** The commands for consumers. */
 import { internalAppId } from '../accounts/people/members.ts';
 import {
   addConsumer,
@@ -9,6 +10,7 @@ import {
 import { OperatorError, WrongInput } from '../errors.ts';
 import { parseBound } from '../read/iso-date.ts';
 import { ConsumerStore, type StartingPoint } from '../storage/feed/consumers.ts';
+import { collect } from './duration.ts';
 import { APP_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
 import type { Command, Session } from './session.ts';
@@ -145,9 +147,4 @@ export function startingPoint(option: string, text: string): StartingPoint {
   if (typeof at === 'string')
     throw new WrongInput(`${option} must be now, start, or a time in ISO 8601: it ${at}`);
   return new Date(at);
-}
-
-/** An option that may be given several times. */
-export function collect(value: string, before: readonly string[] = []): string[] {
-  return [...before, value];
 }

@@ -1,5 +1,6 @@
-/** Durations and numbers as arguments of the command line. */
+/** Values of options and arguments of the command line. */
 import { InvalidArgumentError } from 'commander';
+import { parseBound } from '../read/iso-date.ts';
 
 const SECONDS: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3_600, d: 86_400, w: 604_800 };
 
@@ -33,4 +34,25 @@ export function parseCount(least: number, most: number): (text: string) => numbe
     if (count >= least && count <= most) return count;
     throw new InvalidArgumentError(`Write a whole number from ${least} to ${most}.`);
   };
+}
+
+/** An instant in ISO 8601. @throws InvalidArgumentError */
+export function parseInstant(text: string): number {
+  const bound = parseBound(text, 'start');
+  if (typeof bound === 'string') throw new InvalidArgumentError(`It ${bound}.`);
+  return bound;
+}
+
+/** A day of UTC. @throws InvalidArgumentError */
+export function parseDay(text: string): string {
+  const day = /^\d{4}-\d\d-\d\d$/.test(text) ? new Date(`${text}T00:00:00Z`) : null;
+  // An impossible day overflows into the next month.
+  if (day === null || Number.isNaN(day.getTime()) || !day.toISOString().startsWith(text))
+    throw new InvalidArgumentError('Write a day as 2026-01-31.');
+  return text;
+}
+
+/** An option that may be given several times. */
+export function collect(value: string, before: readonly string[] = []): string[] {
+  return [...before, value];
 }

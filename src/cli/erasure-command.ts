@@ -27,6 +27,7 @@ import {
   type StoredErasure,
 } from '../erasure/erasures.ts';
 import { OperatorError } from '../errors.ts';
+import { collect } from './duration.ts';
 import { APP_OPTION } from './options.ts';
 import { commandLog, formatFields, formatTable } from './output.ts';
 import type { Answer, Command, Session } from './session.ts';
@@ -55,7 +56,7 @@ export function addErasureCommands(program: Command): void {
     .requiredOption(
       '--filter <condition>',
       `only events whose payload meets this condition; repeat for more, up to ${MAX_CONDITIONS}`,
-      (value: string, before: readonly string[] = []) => [...before, value],
+      collect,
     )
     .option('--reason <text>', 'why, for the receipt; up to 500 characters')
     .option(
@@ -74,7 +75,7 @@ export function addErasureCommands(program: Command): void {
     .option(
       '--filter <condition>',
       'also say whether it was asked for with these conditions; repeat for more',
-      (value: string, before: readonly string[] = []) => [...before, value],
+      collect,
     )
     .run(async (session, id: string, { filter }: { filter?: readonly string[] }) => {
       const found = await requireErasure(session.sql, id);

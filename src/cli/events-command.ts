@@ -5,9 +5,8 @@ import { payloadFilter } from '../read/filter/payload-filter.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import { EVERY_ROW } from '../storage/fields/row-filter.ts';
 import type { Storage } from '../storage/storage.ts';
-import { collect } from './consumer-command.ts';
-import { parseCount } from './duration.ts';
-import { conditionsOf, instant, scanOfOptions } from './export-command.ts';
+import { collect, parseCount, parseInstant } from './duration.ts';
+import { conditionsOf, scanOfOptions } from './export-command.ts';
 import { APP_OPTION, JSON_LIST } from './options.ts';
 import { formatTable } from './output.ts';
 import type { Command } from './session.ts';
@@ -38,8 +37,8 @@ export function addEventsCommand(program: Command): void {
     .requiredOption(...APP_OPTION)
     .option('--find <text>', 'only events whose payload has this word, name or id')
     .option('--inside <text>', 'only events whose payload contains this text, also inside longer words')
-    .option('--from <time>', 'from this instant on, ISO 8601; without an offset it is UTC', instant)
-    .option('--to <time>', 'up to this instant, exclusive', instant)
+    .option('--from <time>', 'from this instant on, ISO 8601; without an offset it is UTC', parseInstant)
+    .option('--to <time>', 'up to this instant, exclusive', parseInstant)
     .option('--type <name>', 'only events of this type, by name or id; repeat for more', collect)
     .option(
       '--filter <condition>',

@@ -1,6 +1,6 @@
 /** `tidemark export`: the events of one app in a file of lines. */
 import { pipeline } from 'node:stream/promises';
-import { InvalidArgumentError, Option } from 'commander';
+import { Option } from 'commander';
 import { internalAppId } from '../accounts/people/members.ts';
 import { endsBefore } from '../base/ranges.ts';
 import { Rejection, WrongInput } from '../errors.ts';
@@ -9,12 +9,12 @@ import { type ExportFormat, FORMATS, formatted } from '../read/export/export-bod
 import { fieldFilterOf } from '../read/filter/counted-values.ts';
 import type { Condition } from '../read/filter/parse-filter.ts';
 import { parseFilters, payloadFilter } from '../read/filter/payload-filter.ts';
-import { parseBound } from '../read/iso-date.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import type { RowFilter } from '../storage/fields/row-filter.ts';
 import type { EventLines, LineReader } from '../storage/read/event-lines.ts';
 import type { EventReader } from '../storage/read/event-reader.ts';
 import type { ScanRequest } from '../storage/read/event-scan.ts';
+import { collect, parseInstant } from './duration.ts';
 import { besideOutput, formatFields } from './output.ts';
 import type { Command } from './session.ts';
 import type { Installation } from './transfer/installation.ts';
@@ -72,8 +72,8 @@ export function addExportCommand(program: Command): void {
         .choices(TEXTS)
         .default('exact'),
     )
-    .option('--from <time>', 'from this instant on, ISO 8601; without an offset it is UTC', instant)
-    .option('--to <time>', 'up to this instant, exclusive', instant)
+    .option('--from <time>', 'from this instant on, ISO 8601; without an offset it is UTC', parseInstant)
+    .option('--to <time>', 'up to this instant, exclusive', parseInstant)
     .option('--type <name>', 'only events of this type, by name or id; repeat for more', collect)
     .option(
       '--filter <condition>',
@@ -183,14 +183,4 @@ async function progressOf(
     fraction: end <= first ? null : Math.min(1, Math.max(0, (at - first) / (end - first))),
     text: `${grouped(written.events)} events found up to ${new Date(at).toISOString()}, ${megabytes(written.bytes)}`,
   });
-}
-
-export function instant(text: string): number {
-  const bound = parseBound(text, 'start');
-  if (typeof bound === 'string') throw new InvalidArgumentError(`It ${bound}.`);
-  return bound;
-}
-
-function collect(value: string, before: readonly string[] = []): string[] {
-  return [...before, value];
 }

@@ -1,8 +1,8 @@
 /** `tidemark recount`: rebuilds the counts of some days from their rows. */
-import { InvalidArgumentError } from 'commander';
 import { DAY_MS } from '../base/time-units.ts';
 import { WrongInput } from '../errors.ts';
 import type { RecountedDay } from '../storage/counts/recount.ts';
+import { parseDay } from './duration.ts';
 import { formatFields } from './output.ts';
 import type { Command } from './session.ts';
 import { type Installation, withInstallation } from './transfer/installation.ts';
@@ -14,8 +14,8 @@ and may run while the service does. Days are those of UTC. Days whose events ret
 they are: their counts are all that is left of them.`;
 
 interface RecountOptions {
-  readonly from: number;
-  readonly to?: number;
+  readonly from: string;
+  readonly to?: string;
 }
 
 interface RecountResult {
@@ -35,7 +35,9 @@ export function addRecountCommand(program: Command): void {
     .addHelpText('after', HELP)
     .answer(async ({ from, to = from }: RecountOptions) => {
       if (to < from) throw new WrongInput('--to must not be before --from');
-      const result = await withInstallation((installation) => runRecount(installation, from, to));
+      const result = await withInstallation((installation) =>
+        runRecount(installation, Date.parse(from), Date.parse(to)),
+      );
       return { json: result, text: report(result) };
     });
 }
@@ -70,14 +72,6 @@ function report({ days, differing, leftOut }: RecountResult): string {
         : differing.map(({ day, counts }) => `${day} (${grouped(counts)} counts)`),
     ...(leftOut > 0 && { 'Days before the retention boundary': grouped(leftOut) }),
   });
-}
-
-/** Midnight (UTC) of a date, milliseconds since the Unix epoch. */
-function parseDay(text: string): number {
-  const day = /^\d{4}-\d\d-\d\d$/.test(text) ? Date.parse(`${text}T00:00:00Z`) : Number.NaN;
-  // An impossible day overflows into the next month.
-  if (Number.isNaN(day) || dateOf(day) !== text) throw new InvalidArgumentError('Write a day as 2026-01-31.');
-  return day;
 }
 
 function dateOf(day: number): string {

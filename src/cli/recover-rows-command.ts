@@ -1,3 +1,4 @@
+/** `tidemark recover-rows`: events that were acknowledged and lie where nobody reads them. */
 import type { RecoveredRows } from '../storage/maintenance/stray-rows.ts';
 import { formatFields } from './output.ts';
 import type { Command } from './session.ts';

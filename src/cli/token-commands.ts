@@ -29,7 +29,7 @@ import {
 } from '../apps/resource-tokens.ts';
 import { WrongInput } from '../errors.ts';
 import { mailNotice } from './command-notice.ts';
-import { parseDuration, parseHours } from './duration.ts';
+import { collect, parseDuration, parseHours } from './duration.ts';
 import { JSON_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
 import type { Answer, Command, Session } from './session.ts';
@@ -368,8 +368,4 @@ function addRotateCommand(token: Command): void {
         afterwards: () => mailNotice(session, 'producer.rotate', { tokenId }),
       };
     });
-}
-
-function collect(value: string, before: readonly string[] = []): string[] {
-  return [...before, value];
 }

@@ -1,8 +1,10 @@
+/** The commands for webhooks, and the one that has a restored installation send again. */
 import { internalAppId } from '../accounts/people/members.ts';
 import type { Webhook } from '../delivery/webhooks.ts';
 import { OperatorError, WrongInput } from '../errors.ts';
 import { ConsumerStore } from '../storage/feed/consumers.ts';
-import { collect, FILTER_OPTION, FROM_OPTION, startingPoint, TYPES_OPTION } from './consumer-command.ts';
+import { FILTER_OPTION, FROM_OPTION, startingPoint, TYPES_OPTION } from './consumer-command.ts';
+import { collect } from './duration.ts';
 import { APP_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
 import type { Answer, Command, Session } from './session.ts';

@@ -1,3 +1,4 @@
+/** Events as JSON text. Payloads go in as the very text that was sent. */
 import type { StoredEvent } from '../../storage/read/page-request.ts';
 
 /** An event of a page. Ids are ours, but a type's may have come by an import. */
