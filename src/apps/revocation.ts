@@ -9,13 +9,8 @@ const UNDO_HOURS = 24;
 /** Revoked tokens of an app that stay in lists; the earliest are removed. */
 const MAX_REVOKED = 100;
 
-/** A row of a list of tokens. */
-interface Revocable {
-  readonly restorableUntil: Date | null;
-}
-
 /** A token as lists have it: where its revocation cannot be undone, they say nothing of that. */
-export function withoutNull<Row extends Revocable>({
+export function withoutNull<Row extends { restorableUntil: Date | null }>({
   restorableUntil: until,
   ...row
 }: Row): Omit<Row, 'restorableUntil'> & { readonly restorableUntil?: Date } {

@@ -79,7 +79,7 @@ export class ArchiveRounds {
     else if (!this.#rounds.isStopped) throw new Error(err.trim());
   }
 
-  #report({ days }: Answer): void {
+  #report({ days }: { days: readonly DayOutcome[] }): void {
     const { log } = this.#options;
     const done = days.filter(({ problem }) => problem === null);
     const failed = days.filter(({ problem }) => problem !== null);
@@ -93,9 +93,4 @@ export class ArchiveRounds {
     for (const { appId, day, problem } of failed.slice(0, MOST_PROBLEMS))
       log.warn({ appId, day, problem }, 'archive: a day could not be archived, retrying in an hour');
   }
-}
-
-/** What the command prints. */
-interface Answer {
-  readonly days: readonly DayOutcome[];
 }

@@ -16,12 +16,6 @@ interface ApplyOptions {
   readonly deleteEvents?: true;
 }
 
-interface ShowOptions {
-  readonly json?: true;
-  readonly all?: true;
-  readonly app?: string;
-}
-
 /** Exit code of a dry run that would change something. */
 const WOULD_CHANGE = 2;
 
@@ -125,7 +119,7 @@ async function optionsOf({ sql, storage, secret, config }: Session): Promise<Con
 
 async function show(
   { sql, storage }: Session,
-  { all, app }: ShowOptions,
+  { all, app }: { json?: true; all?: true; app?: string },
 ): Promise<{ json: object; text: string }> {
   if ((all === undefined) === (app === undefined))
     throw new WrongInput('show everything with --all, or one app with --app');

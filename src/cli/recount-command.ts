@@ -13,11 +13,6 @@ Counts are kept exact without this. It is for counts that "tidemark doctor" has 
 and may run while the service does. Days are those of UTC. Days whose events retention has removed are left as
 they are: their counts are all that is left of them.`;
 
-interface RecountOptions {
-  readonly from: string;
-  readonly to?: string;
-}
-
 interface RecountResult {
   readonly days: number;
   /** Days whose counts differed from the rows, as dates, with the number of different counts. */
@@ -33,7 +28,7 @@ export function addRecountCommand(program: Command): void {
     .requiredOption('--from <day>', 'the first day, such as 2026-01-31', parseDay)
     .option('--to <day>', 'the last day, inclusive; the first day by default', parseDay)
     .addHelpText('after', HELP)
-    .answer(async ({ from, to = from }: RecountOptions) => {
+    .answer(async ({ from, to = from }: { from: string; to?: string }) => {
       if (to < from) throw new WrongInput('--to must not be before --from');
       const result = await withInstallation((installation) =>
         runRecount(installation, Date.parse(from), Date.parse(to)),

@@ -29,16 +29,10 @@ export interface HealthOptions {
   readonly problem: () => DatabaseProblem | null;
   /** Names of the nodes of a cluster that do not answer, though all is well otherwise. */
   readonly nodesAway: () => readonly string[];
-  /** What is wrong with the clocks, though all is well otherwise; null: nothing. */
-  readonly clocks: () => ClockDoubt | null;
+  /** What is wrong with the clocks, as {@link CLOCKS} describes it, though all is well otherwise; null: nothing. */
+  readonly clocks: () => { databaseSeconds: number; jumpSeconds: number } | null;
   /** Null without JOURNAL_DIR. */
   readonly journal: JournalHealth | null;
-}
-
-/** As {@link CLOCKS} describes it. */
-export interface ClockDoubt {
-  readonly databaseSeconds: number;
-  readonly jumpSeconds: number;
 }
 
 export interface JournalHealth {

@@ -12,15 +12,10 @@ const MIN_RATE = 16_384;
 /** Limit of the timeout, in milliseconds, while too many responses wait for slow readers. */
 const CROWDED_TIMEOUT_MS = 10_000;
 
-interface Measurement {
-  readonly since: number;
-  readonly moved: number;
-}
-
 export class SlowPeers {
   readonly #timeoutMs: number;
   readonly #now: () => number;
-  readonly #peers = new Map<SlowPeer, Measurement>();
+  readonly #peers = new Map<SlowPeer, { since: number; moved: number }>();
 
   /**
    * @param timeoutMs milliseconds after which the rate of a peer is checked, repeatedly

@@ -2,12 +2,6 @@
 import { REFUSALS, type Reason, Rejection } from '../errors.ts';
 import type { Result } from './batch-answer.ts';
 
-export interface RefusedCount {
-  readonly route: string;
-  readonly code: string;
-  readonly count: number;
-}
-
 /** The request of the events: its route, and the internal id of its app. */
 export interface Refusing {
   readonly route: string;
@@ -53,7 +47,7 @@ export class RefusedEvents {
     codes.set(code, (codes.get(code) ?? 0) + 1);
   }
 
-  *counts(): Iterable<RefusedCount> {
+  *counts(): Iterable<{ route: string; code: string; count: number }> {
     for (const [route, codes] of this.#counts)
       for (const [code, count] of codes) yield { route, code, count };
   }

@@ -66,19 +66,12 @@ interface ExportedEntry {
   readonly details: unknown;
 }
 
-/** A part of an export: some entries, one a line. */
-export interface AuditLines {
-  readonly lines: Buffer;
-  readonly entries: number;
-  readonly lastEntryId: number;
-}
-
-/** @param horizon from {@link auditHorizon} */
+/** Some entries at a time, one a line. @param horizon from {@link auditHorizon} */
 export async function* auditLines(
   sql: Sql,
   { appId, from, until, after }: AuditScope,
   horizon: number,
-): AsyncGenerator<AuditLines> {
+): AsyncGenerator<{ lines: Buffer; entries: number; lastEntryId: number }> {
   let last = after;
   for (;;) {
     const rows = await sql<ExportedEntry[]>`

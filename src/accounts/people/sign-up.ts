@@ -57,13 +57,6 @@ export interface SignedUp {
 /** How an account is created: from this machine, by the setup link, by invitation, by open sign-up, by a mailed link. */
 export type Way = AtOnce | 'mailed-link';
 type AtOnce = 'first' | 'setup-link' | 'invitation' | 'open';
-
-export interface SignUpCall {
-  readonly exchange: Exchange;
-  readonly client: Client;
-  readonly note: Note;
-}
-
 const CLOSED = new Rejection('signUpClosed', 'Accounts are created by invitation, or on the command line.');
 const NO_LINK = new Rejection('linkNotValid', 'The link was used already, was withdrawn, or has expired.');
 const WRONG_PASSWORD = new Rejection('wrongPassword', 'This is not the password that was chosen at sign-up.');
@@ -89,7 +82,7 @@ export class SignUp {
   /** @returns the account with its session, 'check-mail' if the email must be verified first, or the refusal */
   async create(
     given: NewAccount,
-    { exchange, client, note }: SignUpCall,
+    { exchange, client, note }: { exchange: Exchange; client: Client; note: Note },
     start: StartSession,
   ): Promise<SignedUp | 'check-mail' | Rejection> {
     const { passwords, mailer } = this.#options;

@@ -45,19 +45,7 @@ export interface SignedIn extends StartedSession {
   readonly user: User;
 }
 
-/** The password was right, and a code is needed too. */
-export interface FirstStep {
-  readonly user: User;
-  readonly challenge: string;
-}
-
 export interface SecondStep extends SignedIn, RightCode {}
-
-/** A password that was verified, and its attempt, which counts as failed until it is told otherwise. */
-interface CheckedPassword {
-  readonly verified: AuthenticatedUser;
-  readonly attempt: SharedAttempt;
-}
 
 export class SignIn {
   readonly #options: SignInOptions;
@@ -74,7 +62,7 @@ export class SignIn {
     given: { email: Email; password: string },
     client: Client,
     origin: SessionOrigin,
-  ): Promise<SignedIn | FirstStep | Rejection> {
+  ): Promise<SignedIn | { user: User; challenge: string } | Rejection> {
     const { sql, secondFactors, challenges } = this.#options;
     const checked = await this.#checkPassword(given, client, false);
     if (checked instanceof Rejection) return checked;
@@ -142,12 +130,15 @@ export class SignIn {
     return started;
   }
 
-  /** @param isKnown whether the client has already shown that the account is its own, by a session */
+  /**
+   * @param isKnown whether the client has already shown that the account is its own, by a session
+   * @returns the attempt counts as failed until it is told otherwise
+   */
   async #checkPassword(
     given: { email: Email; password: string },
     client: Client,
     isKnown: boolean,
-  ): Promise<CheckedPassword | Rejection> {
+  ): Promise<{ verified: AuthenticatedUser; attempt: SharedAttempt } | Rejection> {
     const { sql, passwords, limits } = this.#options;
     const attempt = await limits.admit(given.email, client.networks);
     if (typeof attempt === 'number') return throttled(attempt);

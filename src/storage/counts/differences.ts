@@ -220,16 +220,11 @@ interface FoundDifference {
   readonly differing: number;
 }
 
-interface Names {
-  readonly apps: ReadonlyMap<number, string>;
-  readonly types: ReadonlyMap<number, string>;
-}
-
 /** Public ids of apps and types that still exist. */
 export async function readNames(
   sql: Sql | Transaction,
   found: readonly Pick<FoundDifference, 'appId' | 'typeId'>[],
-): Promise<Names> {
+): Promise<{ apps: ReadonlyMap<number, string>; types: ReadonlyMap<number, string> }> {
   if (found.length === 0) return { apps: new Map(), types: new Map() };
   const [appIds, typeIds] = [found.map(({ appId }) => appId), found.map(({ typeId }) => typeId)];
   const rows = await sql<{ isApp: boolean; id: number; publicId: string }[]>`

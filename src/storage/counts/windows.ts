@@ -199,13 +199,8 @@ export function startsOf(windows: Windows): readonly number[] {
   return [...steps(first - windowMs), ...(hasBlock ? [last - windowMs, ...steps(first)] : [])];
 }
 
-/** Counts of a series, each with its cell: some cells have several. */
-interface SeriesCells {
-  readonly cells: Float64Array;
-  readonly counts: Float64Array;
-}
-
-type Cells = ReadonlyMap<number, SeriesCells>;
+/** Counts of each series, each with its cell: some cells have several. */
+type Cells = ReadonlyMap<number, { cells: Float64Array; counts: Float64Array }>;
 
 async function readCells(
   tx: Snapshot,

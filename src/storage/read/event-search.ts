@@ -25,12 +25,6 @@ export interface SearchProgress {
   readonly searchedBy: SearchedBy | null;
 }
 
-/** What is shown of an event that matches. */
-export interface FoundEvent {
-  readonly at: number;
-  readonly payload: string;
-}
-
 /** A search that goes on step by step. */
 export interface EventSearch {
   /** @param mostRows most rows to look at, at least 1 */
@@ -42,7 +36,7 @@ export interface EventSearch {
    */
   visit(
     mostRows: number,
-    onEvent: (event: FoundEvent) => void,
+    onEvent: (event: { at: number; payload: string }) => void,
     holder: Path,
     isOver: () => boolean,
   ): Promise<SearchProgress>;
