@@ -248,14 +248,7 @@ export interface RemovedAppList {
 }
 
 /** A program that writes an app's events, with a logging token of its own. */
-export interface Producer<Time = string> {
-  readonly tokenId: string;
-  readonly name: string;
-  readonly createdBy: { readonly userId: string; readonly email: string } | null;
-  readonly createdAt: Time;
-  readonly revokedAt: Time | null;
-  /** Until when its revocation can be undone; absent: it cannot. */
-  readonly restorableUntil?: Time;
+export interface Producer<Time = string> extends ListedToken<Time> {
   /** To the minute; null: never. */
   readonly firstUsedAt: Time | null;
   readonly lastUsedAt: Time | null;
@@ -278,17 +271,21 @@ export interface NewProducer {
   readonly loggingToken: string | null;
 }
 
-export interface ResourceToken<Time = string> {
+/** What all tokens have in lists. */
+interface ListedToken<Time> {
   readonly tokenId: string;
   readonly name: string;
-  readonly appIds: readonly string[];
   /** Null: created on the command line. */
   readonly createdBy: { readonly userId: string; readonly email: string } | null;
   readonly createdAt: Time;
-  readonly expiresAt: Time | null;
   readonly revokedAt: Time | null;
   /** Until when this user can undo its revocation; absent: that is not possible. */
   readonly restorableUntil?: Time;
+}
+
+export interface ResourceToken<Time = string> extends ListedToken<Time> {
+  readonly appIds: readonly string[];
+  readonly expiresAt: Time | null;
   readonly lastUsedAt: Time | null;
 }
 
@@ -297,19 +294,11 @@ export interface ResourceTokenList {
 }
 
 /** A key that web pages write events with. */
-export interface BrowserKey<Time = string> {
-  readonly tokenId: string;
-  readonly name: string;
+export interface BrowserKey<Time = string> extends ListedToken<Time> {
   /** Names of the event types that it may write. */
   readonly types: readonly string[];
   /** Origins of the pages that may use it. */
   readonly origins: readonly string[];
-  /** Null: created on the command line. */
-  readonly createdBy: { readonly userId: string; readonly email: string } | null;
-  readonly createdAt: Time;
-  readonly revokedAt: Time | null;
-  /** Until when its revocation can be undone; absent: it cannot. */
-  readonly restorableUntil?: Time;
   /** The key's own text, which is no secret; null where another SECRET sealed it. */
   readonly browserKey: string | null;
 }

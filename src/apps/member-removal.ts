@@ -2,31 +2,18 @@
 
 import type { Actor } from '../accounts/log/audit.ts';
 import { endMembership, lockMembers, roleOf } from '../accounts/people/members.ts';
-import { endSendersOf, type MadeSenders } from '../accounts/people/senders.ts';
+import { endSendersOf } from '../accounts/people/senders.ts';
 import type { User } from '../accounts/people/users.ts';
+import type { MemberRemoval } from '../api-types/answers.ts';
 import { may } from '../base/roles.ts';
 import { Rejection } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
-import { endTokensOf, type MadeToken } from './resource-tokens.ts';
+import { endTokensOf } from './resource-tokens.ts';
 
 /** Outcome for what a former member created for the app. */
-export interface Removal extends Ended {
+export interface Removal extends MemberRemoval {
   /** The former member's email address. */
   readonly email: string;
-}
-
-interface Ended {
-  /** These no longer read the app. */
-  readonly revokedTokens: readonly MadeToken[];
-  /** These stay valid at the owner's request. */
-  readonly keptTokens: readonly MadeToken[];
-  /** These are disabled. */
-  readonly endedWebhooks: MadeSenders['webhooks'];
-  /** These are the owner's now. */
-  readonly keptWebhooks: MadeSenders['webhooks'];
-  /** These do not tell their Alertmanager any more. */
-  readonly endedAlerts: MadeSenders['alerts'];
-  readonly keptAlerts: MadeSenders['alerts'];
 }
 
 /** What stays at an owner's request: public ids. */
@@ -80,7 +67,7 @@ export async function endMadeBy(
     readonly heir?: number | null;
     readonly by: Actor;
   },
-): Promise<Ended> {
+): Promise<MemberRemoval> {
   const { keep = NOTHING_KEPT, heir = null, ...of } = ending;
   const tokens = await endTokensOf(tx, { ...of, userId: of.member.id, keep: keep.tokens });
   const senders = await endSendersOf(tx, { ...of, keep: keep.senders, heir });

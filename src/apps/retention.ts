@@ -2,6 +2,7 @@
 
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import { internalAppId } from '../accounts/people/members.ts';
+import type { RetentionEntry } from '../api-types/answers.ts';
 import { nearest } from '../base/did-you-mean.ts';
 import { DAY_MS } from '../base/time-units.ts';
 import type { Config } from '../config.ts';
@@ -16,16 +17,9 @@ export type KeptDays = number | 'forever' | 'default';
 export type RetentionSettings = Pick<Config, 'RETENTION_DAYS'>;
 
 /** What is in force for an app, or for one of its types. */
-export interface RetentionRule {
-  readonly appId: string;
-  /** Public id; null: all types without a rule of their own. */
-  readonly typeId: string | null;
-  readonly typeName: string | null;
-  readonly days: KeptDays;
+export interface RetentionRule extends Omit<RetentionEntry, 'readableFrom'> {
   /** Milliseconds since 1970: earlier events cannot be read. 0: all can. */
   readonly readableFrom: number;
-  /** Whether rows that it has made unreadable are all removed. */
-  readonly isRemoved: boolean;
 }
 
 export interface RetentionChange {

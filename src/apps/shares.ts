@@ -19,18 +19,8 @@ export const LISTS = ['none', 'times', 'payloads'] as const;
 export type ShareList = (typeof LISTS)[number];
 
 /** What is shared, and how. */
-export interface ShareTerms {
-  /** As addresses of the dashboard have it: `7d` moves, two instants stay. */
-  readonly range: string;
-  /** IANA time zone whose clock ranges and buckets follow. */
-  readonly timezone: string;
-  /** Conditions that all charts of a board have. */
-  readonly filters: readonly string[];
-  readonly list: ShareList;
-  /** Sites that may show it in a frame; none: it is shown by itself alone. */
-  readonly origins: readonly string[];
-  readonly endsAt: Date | null;
-}
+export interface ShareTerms
+  extends Pick<ShareEntry<Date>, 'range' | 'timezone' | 'filters' | 'list' | 'origins' | 'endsAt'> {}
 
 export type ListedShare = ShareEntry<Date>;
 

@@ -1,5 +1,6 @@
 /** The usage of apps and tokens in PostgreSQL: added as deltas, so that processes need not know of each other. */
 
+import type { Usage } from '../api-types/answers.ts';
 import { DAY_MS, MINUTE_MS } from '../base/time-units.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 
@@ -213,17 +214,9 @@ export interface TokenUse {
   readonly refused: number;
 }
 
-export interface AppUsage {
+export interface AppUsage extends Pick<Usage, 'refused' | 'refusedEvents' | 'days' | 'types'> {
   /** The last 60 minutes, oldest first; the current one last. */
   readonly minutes: readonly MinuteOfUse[];
-  /** Refused writes of these minutes by code, most first. */
-  readonly refused: readonly { readonly code: string; readonly requests: number }[];
-  /** Events that were refused inside of accepted requests of these minutes, likewise. */
-  readonly refusedEvents: readonly { readonly code: string; readonly events: number }[];
-  /** The last 30 days (UTC) on which events arrived, oldest first; today last. */
-  readonly days: readonly { readonly day: string; readonly events: number; readonly bytes: number }[];
-  /** Event types that the app has. */
-  readonly types: number;
   /** Tokens that are still valid. */
   readonly tokens: readonly TokenUse[];
 }

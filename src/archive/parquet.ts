@@ -7,6 +7,7 @@ import * as zlib from 'node:zlib';
 import { parquetReadObjects } from 'hyparquet';
 import { compressors as decompressors } from 'hyparquet-compressors';
 import { ByteWriter, type ColumnSource, ParquetWriter, schemaFromColumnData } from 'hyparquet-writer';
+import type { ArchivedGroup } from '../storage/database/archive-source.ts';
 import { PayloadValues } from '../storage/fields/payload-values.ts';
 import { MANY, OTHER } from '../storage/fields/value-text.ts';
 
@@ -31,19 +32,10 @@ export interface ArchivedField {
 }
 
 /** A row group of a file. */
-export interface ParquetGroup {
-  /** Time (milliseconds since 1970) and id of its first event. */
-  readonly at: number;
-  readonly id: string;
-  readonly lastAt: number;
-  readonly lastId: string;
+export interface ParquetGroup
+  extends Omit<ArchivedGroup, 'key' | 'objectBytes' | 'groupsEnd' | 'footer' | 'index' | 'types'> {
   /** Public id of a type → events. */
   readonly types: ReadonlyMap<string, number>;
-  /** Its bytes in the file: from the first to before the last one. */
-  readonly start: number;
-  readonly end: number;
-  /** Digest of these bytes, in hexadecimal. */
-  readonly sha256: string;
 }
 
 /** A file, and what tells it from another one. */

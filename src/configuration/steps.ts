@@ -1,6 +1,7 @@
 /** The steps that change an installation's configuration, by the same functions as other changes. */
 import type { Actor } from '../accounts/log/audit.ts';
 import { type Email, requireEmail } from '../accounts/people/email.ts';
+import { internalAppId } from '../accounts/people/members.ts';
 import { createUser, requireUser } from '../accounts/people/users.ts';
 import { type LimitSettings, type OwnLimits, setAppLimits } from '../apps/app-limits.ts';
 import { deleteApp, createApp as insertApp, renameApp as setAppName } from '../apps/apps.ts';
@@ -38,7 +39,6 @@ import type { ConsumerStore } from '../storage/feed/consumers.ts';
 import { judgedNow } from '../storage/maintenance/time-judge.ts';
 import type { AlertEntry, GroupEntry, ViewEntry, WebhookEntry } from './document.ts';
 import type { StoredAlert, StoredApp, StoredType, StoredView, StoredWebhook } from './state.ts';
-import { internalAppId } from "../accounts/people/members.ts";
 
 export type ConfigKind =
   | 'account'

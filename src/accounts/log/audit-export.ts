@@ -4,6 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Fragment, Sql } from '../../storage/database/connect.ts';
+import type { AuditEntry } from './audit.ts';
 
 export interface AuditScope {
   /** Internal id; null: all apps, and the entries of accounts. */
@@ -53,16 +54,12 @@ function writersOf(sql: Sql): Fragment {
        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`;
 }
 
-interface ExportedEntry {
-  readonly entryId: number;
-  readonly at: Date;
+interface ExportedEntry extends Omit<AuditEntry, 'details'> {
   /** Null: an account was changed, or the app is gone. */
   readonly appId: string | null;
   /** The account that was changed; null: an app was, or the account is gone. */
   readonly userId: string | null;
-  readonly actor: string;
   readonly actorId: string | null;
-  readonly action: string;
   readonly details: unknown;
 }
 

@@ -7,11 +7,11 @@ import type { Exchange } from '../../http/exchange.ts';
 import type { Sql, Transaction } from '../../storage/database/connect.ts';
 import { COMMAND_LINE } from '../log/audit.ts';
 import type { Note } from '../log/auth-log.ts';
-import type { Background } from '../mail/background.ts';
 import { MAILS, type Mailer } from '../mail/mail.ts';
 import type { Client } from '../sessions/networks.ts';
 import type { StartedSession } from '../sessions/sessions.ts';
 import { Backoff, NetworkBackoff, throttled } from '../sign-in/backoff.ts';
+import type { PasswordResetOptions } from '../sign-in/password-reset.ts';
 import { type Passwords, passwordProblem } from '../sign-in/passwords.ts';
 import { CLIENT_LEVELS } from '../sign-in/sign-in-limits.ts';
 import { createLink, findLink, useUp } from './account-links.ts';
@@ -21,19 +21,11 @@ import { adoptApps } from './members.ts';
 import type { Setup } from './setup.ts';
 import { createUser, findUser, hasUsers, type User, verifyEmail } from './users.ts';
 
-export interface SignUpOptions {
-  readonly sql: Sql;
+export interface SignUpOptions extends Omit<PasswordResetOptions, 'onlyBreakGlass' | 'endReading'> {
   readonly allowed: Config['ALLOW_SIGNUP'];
-  readonly publicUrl: string;
-  readonly passwords: Passwords;
   readonly setup: Setup;
-  readonly mailer: Mailer | null;
   /** Sign-up mails to one mailbox in an hour; 0 for no limit. */
   readonly mailsPerHour: number;
-  readonly background: Background;
-  readonly wall: () => number;
-  /** Milliseconds of a monotonic clock. */
-  readonly monotonic: () => number;
 }
 
 export interface NewAccount {

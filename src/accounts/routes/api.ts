@@ -15,7 +15,7 @@ import { type ReadPlace, type ReadSlots, refusalOf } from '../../http/read-slots
 import type { Method, Parameter, Route } from '../../http/route.ts';
 import { ORIGIN_HEADERS, refuseForeign } from '../../http/same-origin.ts';
 import type { Sql } from '../../storage/database/connect.ts';
-import type { AuthEvent, AuthLog, Note } from '../log/auth-log.ts';
+import type { AuthEvent, AuthLog, AuthSource, Note } from '../log/auth-log.ts';
 import type { Notices } from '../mail/notices.ts';
 import { acceptByAddress } from '../people/invitations.ts';
 import { findMembership, type Membership } from '../people/members.ts';
@@ -86,12 +86,7 @@ export interface ApiOptions {
 }
 
 /** The source of a request. The account is set once the session is known. */
-interface Source {
-  readonly ip: string;
-  readonly requestId: string;
-  userId?: string;
-  email?: string;
-}
+type Source = { -readonly [K in keyof AuthSource]: AuthSource[K] };
 
 /** A call before the session lookup. */
 interface RawCall extends Call {

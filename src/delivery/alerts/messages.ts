@@ -9,20 +9,14 @@ import { chatBody, type Note } from '../chat.ts';
 import { escaped, inkHtml, linkHtml, mailPage, pictureHtml, QUIET, SMALL } from '../mail-html.ts';
 import type { CurvePicture } from '../picture.ts';
 import type { ActiveRule, AlertRule } from './alert-rules.ts';
-import type { Limits } from './judge.ts';
+import type { Transition } from './judge.ts';
 import { isRuleProblem, parseRule, type Rule, ruleOfSeries, spellDuration } from './rule.ts';
 
-export interface Said {
+export interface Said extends Omit<Transition, 'of'> {
+  /** The id of its message. */
   readonly id: string;
-  readonly kind: 'firing' | 'resolved' | 'corrected';
-  /** The value of `by` as JSON; empty: all events. */
-  readonly series: string;
-  /** The end of the window. */
-  readonly at: number;
   /** When it began to fire. */
   readonly since: number;
-  readonly value: number | null;
-  readonly limits: Limits | null;
   /** What was seen then, for a correction. */
   readonly earlierValue: number | null;
   /** The message that it resolves or corrects. */

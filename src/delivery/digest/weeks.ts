@@ -1,5 +1,5 @@
 /** The numbers of a week and of the one before, of an app or of the views of a board: all of a mail from one snapshot. */
-import type { BoardChart, Series as ChartSeries } from '../../api-types/answers.ts';
+import type { BoardChart, Series as ChartSeries, MovedLine } from '../../api-types/answers.ts';
 import { listBoards } from '../../apps/boards.ts';
 import { listHiddenTypes } from '../../apps/event-types.ts';
 import type { NumberFormat } from '../../apps/fields.ts';
@@ -17,12 +17,7 @@ import type { Values } from '../picture.ts';
 import type { DueDigest } from './digests.ts';
 
 /** The week of a line of a chart: an event type or a value of a field. */
-export interface LineOfWeek {
-  readonly key: string;
-  readonly name: string;
-  readonly total: number;
-  readonly before: number;
-}
+export interface LineOfWeek extends Pick<MovedLine, 'key' | 'name' | 'total' | 'before'> {}
 
 /** What a number counts or measures: events, a field, or which part of the events they are. */
 export type Unit = 'events' | 'measure' | 'ratio';

@@ -34,12 +34,8 @@ import { areRowsAway, forgetUncounted, joinMinutes, selectUncounted, stepsOf } f
 const STEP_MS = 6 * HOUR_MS;
 
 /** A count that differs, with internal ids. */
-interface Difference {
+interface Difference extends Omit<Compared, 'counted' | 'expected'> {
   readonly level: Level['name'] | 'month';
-  readonly fieldId: number;
-  readonly typeId: number;
-  readonly value: string;
-  readonly bucket: number;
   readonly counted: number;
   readonly expected: number;
 }
