@@ -35,7 +35,6 @@ type Writer = Actor | 'logging token';
 /**
  * Stores an annotation. The same one again is stored once. The oldest annotations of a logging token make room for its new
  * ones, so that no deployment fails because the limit is reached.
- * @param appId internal id
  * @throws Refused appNotFound, tooManyAnnotations
  */
 export async function addAnnotation(

@@ -54,7 +54,6 @@ const LARGEST = {
 
 /**
  * Sets limits of an app; those that are not named stay. Every process keeps them from a moment after the commit on.
- * @param change.appId  public id
  * @param change.limits null: the default again
  * @throws Refused invalidBody for a limit that is not a whole number or beyond the operator's bound, appNotFound
  */
@@ -83,7 +82,6 @@ export async function setAppLimits(
 
 /**
  * The limits of an app.
- * @param appId public id
  * @throws Refused appNotFound
  */
 export async function readAppLimits(sql: Sql, settings: LimitSettings, appId: string): Promise<AppLimits> {
@@ -102,7 +100,7 @@ function ownColumns(sql: Sql | Transaction) {
   return sql`create_per_minute AS "createPerMinute", bytes_per_day::float8 AS "bytesPerDay", types`;
 }
 
-/** The limits that hold for an app with these of its own. @param appId public id */
+/** The limits that hold for an app with these of its own. */
 export function limitsOf(settings: LimitSettings, appId: string, own: OwnLimits): AppLimits {
   const { createPerMinute, bytesPerDay, types } = own;
   return {
@@ -143,10 +141,7 @@ export function foundLimits(sql: Sql, appId: string) {
        FROM app_limits WHERE app_limits.app_id = ${sql(appId)})`;
 }
 
-/**
- * Has the write path know what a lookup of tokens has found.
- * @param now milliseconds since 1970
- */
+/** Has the write path know what a lookup of tokens has found. */
 export async function noteLimits(
   sql: Sql,
   known: KnownLimits,

@@ -82,7 +82,6 @@ export async function listApps(sql: Sql): Promise<OwnedApp[]> {
 
 /**
  * Renames an app.
- * @param change.appId internal id
  * @throws Refused invalidBody, appNotFound
  */
 export async function renameApp(sql: Sql, change: { appId: number; name: string; by: Actor }): Promise<void> {
@@ -101,7 +100,6 @@ export async function renameApp(sql: Sql, change: { appId: number; name: string;
 /**
  * Suspends an app, or resumes it. While it is suspended, its logging tokens and browser keys are refused, nobody reads it, and its
  * webhooks and alerts rest. Events that were accepted before are kept.
- * @param change.appId public id
  * @returns since when it is suspended; null: it is not
  * @throws Refused appNotFound, notFound for a resumption of an app that is not suspended
  */
@@ -133,7 +131,6 @@ export async function suspendApp(
 /**
  * Deletes an app with its types, tokens and members, without the bin. Its events become unreadable at once; their rows are deleted in
  * the background.
- * @param deletion.appId   internal id
  * @param deletion.confirm the app's name, as entered by the owner
  * @throws Refused confirmationMismatch, appNotFound
  */

@@ -151,11 +151,7 @@ function appRemoved(): Refused {
   return refused('appNotFound', 'the app has been removed');
 }
 
-/**
- * The names of types, and their places among those of their app, in order of creation, from 0: numbers that never change, for colors.
- * @param appId internal id
- * @param typeIds public ids
- */
+/** The names of types, and their places among those of their app, in order of creation, from 0: numbers that never change, for colors. */
 export async function numberTypes(
   sql: Sql,
   appId: number,
@@ -179,7 +175,6 @@ export async function typeNames(sql: Sql, typeIds: readonly string[]): Promise<R
 
 /**
  * Creates an event type.
- * @param type.appId public id of the app
  * @throws Refused invalidBody, appNotFound, eventTypeExists, tooManyEventTypes
  */
 export async function createEventType(
@@ -197,7 +192,7 @@ export async function createEventType(
   return { typeId: created.publicId, name };
 }
 
-/** The refusal of a new type of an app that has as many as it may. @param appId internal id @param maxTypes MAX_EVENT_TYPES_PER_APP */
+/** The refusal of a new type of an app that has as many as it may. @param maxTypes MAX_EVENT_TYPES_PER_APP */
 export async function tooManyTypes(sql: Sql, appId: number, maxTypes: number): Promise<string> {
   const [own] = await sql<{ types: number }[]>`
     SELECT types FROM app_limits WHERE app_id = ${appId} AND types < ${maxTypes}`;
@@ -207,7 +202,6 @@ export async function tooManyTypes(sql: Sql, appId: number, maxTypes: number): P
 
 /**
  * The types of these names, of which missing ones are created in one transaction, in the given order.
- * @param types.appId internal id of the app
  * @returns public ids by name
  * @throws Refused invalidBody, appNotFound, tooManyEventTypes
  */
@@ -225,7 +219,6 @@ export async function createEventTypes(
 
 /**
  * Renames an event type. Its id and its events stay; a producer that goes on sending the old name makes a new type.
- * @param change.appId internal id of the app
  * @returns false if the app has no such type
  * @throws Refused invalidBody, eventTypeExists
  */
@@ -267,7 +260,6 @@ export type TypeDisplay = keyof typeof DISPLAYS;
 
 /**
  * Has charts leave a type out, or mark its events, or no longer. Its events are counted and listed as ever.
- * @param change.appId internal id of the app
  * @returns false if the app has no such type
  * @throws Refused tooManyHiddenTypes, tooManyAnnotatingTypes
  */
@@ -300,7 +292,7 @@ export async function displayEventType(
   });
 }
 
-/** The types that charts of an app leave out. @param appId internal id */
+/** The types that charts of an app leave out. */
 export async function listHiddenTypes(
   sql: Sql | Transaction,
   appId: number,
@@ -309,14 +301,14 @@ export async function listHiddenTypes(
     SELECT id, public_id AS "typeId" FROM event_types WHERE app_id = ${appId} AND hidden_at IS NOT NULL ORDER BY id`;
 }
 
-/** The public ids of the types whose events charts mark. @param appId internal id */
+/** The public ids of the types whose events charts mark. */
 export async function listAnnotatingTypes(sql: Sql, appId: number): Promise<ReadonlySet<string>> {
   const rows = await sql<{ typeId: string }[]>`
     SELECT public_id AS "typeId" FROM event_types WHERE app_id = ${appId} AND annotates_at IS NOT NULL`;
   return new Set(rows.map(({ typeId }) => typeId));
 }
 
-/** Internal ids of the types of an app but for some. @param appId internal id */
+/** Internal ids of the types of an app but for some. */
 export async function listOtherTypes(
   sql: Sql,
   appId: number,
@@ -333,7 +325,6 @@ function typeExists({ publicId }: StoredType): Refused {
 
 /**
  * The event types of an app, in order of creation.
- * @param appId public id of the app
  * @throws Refused appNotFound
  */
 export async function listEventTypes(sql: Sql, appId: string): Promise<EventType[]> {

@@ -123,7 +123,7 @@ export async function declareField(
   return begun === undefined ? declared : shown({ ...begun, backfill: begun.backfill && backfill });
 }
 
-/** The fields of an app, in order of declaration. @param appId internal id */
+/** The fields of an app, in order of declaration. */
 export async function listFields(sql: Sql, appId: number): Promise<Field[]> {
   return (await readFields(sql, appId)).map(shown);
 }
@@ -132,7 +132,7 @@ async function readFields(sql: Sql, appId: number): Promise<StoredField[]> {
   return await sql<StoredField[]>`${selectFields(sql)} WHERE field.app_id = ${appId} ORDER BY field.id`;
 }
 
-/** How the numbers at a path are shown: as the first of its declarations that says so. @param appId internal id */
+/** How the numbers at a path are shown: as the first of its declarations that says so. */
 export async function readNumberFormat(
   sql: Sql | Transaction,
   appId: number,
@@ -152,10 +152,7 @@ export interface FieldProgress extends Field {
   readonly eventsLeft: number | null;
 }
 
-/**
- * The paths whose values are counted, each once, in order of declaration: of all types, or of one.
- * @param appId internal id
- */
+/** The paths whose values are counted, each once, in order of declaration: of all types, or of one. */
 export async function listCountedPaths(sql: Sql, appId: number): Promise<(readonly string[])[]> {
   const rows = await readFields(sql, appId);
   const counted = rows
@@ -164,7 +161,7 @@ export async function listCountedPaths(sql: Sql, appId: number): Promise<(readon
   return [...new Map(counted.map(({ path }) => [JSON.stringify(path), path])).values()];
 }
 
-/** The fields with what is left of their backfills. @param appId internal id */
+/** The fields with what is left of their backfills. */
 export async function listFieldProgress(sql: Sql, appId: number): Promise<FieldProgress[]> {
   // In this order: of a backfill that ends meanwhile nothing is left, rather than something without a backfill.
   const left = await readEventsLeft(sql, appId);

@@ -128,7 +128,6 @@ export async function suspendGroups(tx: Transaction, user: User): Promise<void> 
 /**
  * Gives an account a role of its own in an app, beside what its groups give, or takes it away with the tokens that the account
  * made there. A role by a group stays.
- * @param change.appId internal id
  * @param change.role  null: none
  * @throws Refused appNotFound, memberNotFound, accessDenied, lastOwner
  */

@@ -16,7 +16,6 @@ export const MAX_EARLIER_TOKENS = 5;
  * Creates a new logging token for an app and ends the earlier ones after the grace period. No earlier token outlives it:
  * a rotation without grace also ends tokens in the grace period of an earlier rotation. Of the earlier tokens at most
  * {@link MAX_EARLIER_TOKENS} stay valid, the newest.
- * @param rotation.appId       public id of the app
  * @param rotation.graceHours  default 24, may be 0 or a fraction
  * @throws Refused appNotFound, invalidBody
  */
@@ -60,7 +59,6 @@ export async function replaceToken(
 
 /**
  * The current token of an app, for display.
- * @param appId internal id
  * @returns `loggingToken` is null if another SECRET sealed it; `previousValidUntil` is set while an earlier one is in its grace period
  */
 export async function currentLoggingToken(
@@ -83,7 +81,6 @@ export async function currentLoggingToken(
 
 /**
  * Creates and stores a token without expiry.
- * @param appId      internal id of the app
  * @param producerId of whom it is; null: of the app's first producer
  */
 export async function issueLoggingToken(

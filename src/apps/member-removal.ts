@@ -31,7 +31,6 @@ const NOT_KEEPER = new Rejection('accessDenied', 'Only an owner may keep what a 
 /**
  * Removes a member, or lets one leave, in one transaction. Concurrent operations of the member are either included or
  * refused.
- * @param removal.appId  internal id
  * @param removal.userId public id of the member
  * @param removal.user   the requesting account
  * @throws Refused memberNotFound, lastOwner, tokenNotFound, webhookNotFound
@@ -54,7 +53,6 @@ export async function removeMember(
 
 /**
  * Ends access to an app by what a former member made, and what it sends.
- * @param ending.appId internal id
  * @param ending.heir  whose the kept webhooks and alerts are, by its internal id
  * @throws Refused tokenNotFound, webhookNotFound if one of `keep` is not among them
  */

@@ -20,10 +20,7 @@ export interface AppOverview extends OwnedApp {
   readonly refusedEvents: Readonly<Record<string, number>>;
 }
 
-/**
- * All apps, in order of creation: five statements, whatever their number.
- * @param now milliseconds since 1970
- */
+/** All apps, in order of creation: five statements, whatever their number. */
 export async function listAppOverviews(
   sql: Sql,
   reader: EventReader,

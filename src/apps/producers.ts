@@ -26,7 +26,6 @@ const HOUR_MINUTES = 60;
 
 /**
  * Creates a producer with its logging token.
- * @param producer.appId public id
  * @throws Refused invalidBody, appNotFound, tooManyTokens
  */
 export async function createProducer(
@@ -66,7 +65,6 @@ async function checkRoom(tx: Transaction, appId: number): Promise<void> {
 /**
  * The producers of an app, or of all apps: each app's first one, then the others in order of creation, revoked ones included.
  * @param appId internal id; null: all apps
- * @param now   milliseconds since 1970
  */
 export async function listProducers(sql: Sql, appId: number | null, now: number): Promise<Producer[]> {
   const minute = Math.floor(now / MINUTE_MS) * MINUTE_MS;
@@ -115,7 +113,6 @@ export interface ProducerEvents {
 /**
  * The events that the producers of an app have sent, by when they were received, to the quarter-hour; those of removed producers
  * are left out.
- * @param appId  internal id
  * @param bounds where buckets begin, ascending, and where the last one ends; in milliseconds since 1970
  */
 export async function readProducerEvents(

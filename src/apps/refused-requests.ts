@@ -123,12 +123,12 @@ async function addAndTrim(tx: Transaction, requests: readonly RefusedRequest[]):
     DELETE FROM refused_requests WHERE id IN (SELECT id FROM by_app WHERE place > ${MAX_SHOWN})`;
 }
 
-/** Removes what is not shown any more. @param now milliseconds since 1970 */
+/** Removes what is not shown any more. */
 export async function removeOldRefusals(sql: Sql, now: number): Promise<void> {
   await sql`DELETE FROM refused_requests WHERE at < ${new Date(now - SHOWN_MS)}`;
 }
 
-/** Forgets the refused requests of an app: what is redacted or erased from now on may be in them. @param appId internal id */
+/** Forgets the refused requests of an app: what is redacted or erased from now on may be in them. */
 export async function forgetRefusals(tx: Transaction, appId: number): Promise<void> {
   await tx`LOCK TABLE redaction_rules IN ROW EXCLUSIVE MODE`;
   await tx`DELETE FROM refused_requests WHERE app_id = ${appId}`;
@@ -146,7 +146,7 @@ export interface ShownRefusal {
   readonly isCut: boolean;
 }
 
-/** The latest refused requests of an app, the last one first. @param appId internal id */
+/** The latest refused requests of an app, the last one first. */
 export async function readRefusals(sql: Sql, appId: number): Promise<ShownRefusal[]> {
   return await sql<ShownRefusal[]>`
     SELECT at, CASE producer_id WHEN 0 THEN ${FIRST_NAME} ELSE producers.name END AS producer, route, code, details,
@@ -155,7 +155,7 @@ export async function readRefusals(sql: Sql, appId: number): Promise<ShownRefusa
      WHERE refused.app_id = ${appId} ORDER BY at DESC, refused.id DESC LIMIT ${MAX_SHOWN}`;
 }
 
-/** Whether requests of an app were refused in the last hour. @param appId internal id @param now milliseconds since 1970 */
+/** Whether requests of an app were refused in the last hour. */
 export async function wasRefusedLately(sql: Sql, appId: number, now: number): Promise<boolean> {
   const rows = await sql`
     SELECT FROM refused_requests WHERE app_id = ${appId} AND at > ${new Date(now - HOUR_MS)} LIMIT 1`;

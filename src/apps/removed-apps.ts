@@ -22,7 +22,6 @@ export interface RemovedApp {
 
 /**
  * Moves an app to the bin. Its events become unreadable and its tokens are refused at once.
- * @param removal.appId   internal id
  * @param removal.confirm the app's name, as entered by the owner
  * @throws Refused confirmationMismatch, appNotFound
  */

@@ -249,7 +249,6 @@ export interface MadeToken {
 /**
  * Ends access of a former member's tokens to an app: a token for this app alone is revoked, a token for several apps
  * loses this one. Those that are revoked already stay so: their revocation cannot be undone any more.
- * @param ending.appId  internal id
  * @param ending.userId internal id of the creator
  * @param ending.keep   public ids of tokens that stay valid
  * @throws Refused tokenNotFound if one of `keep` is not among them

@@ -14,7 +14,7 @@ export type SavedView = ShownView<Date>;
 /** Views that an app may have. */
 const MAX_VIEWS = 100;
 
-/** An app's views by name. @param appId internal id */
+/** An app's views by name. */
 export async function listSavedViews(sql: Sql, appId: number): Promise<SavedView[]> {
   return [
     ...(await sql<SavedView[]>`
@@ -26,7 +26,6 @@ export async function listSavedViews(sql: Sql, appId: number): Promise<SavedView
 
 /**
  * Saves a view. One of the same name is replaced.
- * @param view.appId internal id
  * @param view.boardId the board that shows it from now on; absent: none beside those that have it
  * @throws Refused invalidBody, appNotFound, tooManyViews, boardNotFound
  */

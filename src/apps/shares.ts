@@ -28,7 +28,7 @@ export type ListedShare = ShareEntry<Date>;
 const MAX_SHARES = 100;
 export const MAX_ORIGINS = 20;
 
-/** An app's shares, the latest first. @param appId internal id */
+/** An app's shares, the latest first. */
 export async function listShares(sql: Sql, appId: number): Promise<ListedShare[]> {
   return [
     ...(await sql<ListedShare[]>`

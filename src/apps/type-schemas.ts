@@ -91,7 +91,7 @@ export async function showTypeSchema(sql: Sql, type: TypeOfApp): Promise<TypeSch
   return { ...summaryOf(summary), schema: JSON.parse(schema) as object };
 }
 
-/** The schemas of an app's types without their texts, in order of types. @param appId public id */
+/** The schemas of an app's types without their texts, in order of types. */
 export async function listTypeSchemas(sql: Sql, appId: string): Promise<TypeSchemaSummary[]> {
   const rows = await sql<StoredSchema[]>`
     SELECT ${summaryColumns(sql)}
@@ -151,7 +151,7 @@ export async function findSchemaTexts(
              AS asked (type_id, digest) USING (type_id, digest)`;
 }
 
-/** Ends the checks of a type until its schema is set again. @param typeId internal id */
+/** Ends the checks of a type until its schema is set again. */
 export async function suspendSchema(
   sql: Sql,
   { typeId, digest, reason }: { typeId: number; digest: string; reason: string },
@@ -198,7 +198,7 @@ export async function addFindings(sql: Sql, findings: readonly SchemaFindings[])
      WHERE schema.type_id = found."typeId"`;
 }
 
-/** Takes away what is told of the last violations in an app: they may name members of payloads. @param app internal id */
+/** Takes away what is told of the last violations in an app: they may name members of payloads. */
 export async function forgetLastViolations(sql: Sql, app: number): Promise<void> {
   await sql`
     UPDATE type_schemas SET last_violation_at = NULL, last_path = NULL, last_message = NULL

@@ -166,7 +166,7 @@ export interface LateEvents {
   readonly minutes: number;
 }
 
-/** Events of the last day that came late, by the name of their type and how late they were, which is the order. @param appId internal id */
+/** Events of the last day that came late, by the name of their type and how late they were, which is the order. */
 export async function lateEvents(sql: Sql, appId: number, now: number): Promise<readonly LateEvents[]> {
   return await sql<LateEvents[]>`
     SELECT name, up_to AS "upTo", sum(events)::float8 AS events, sum(bit_count(minutes::bit(64)))::float8 AS minutes
@@ -175,7 +175,7 @@ export async function lateEvents(sql: Sql, appId: number, now: number): Promise<
      GROUP BY 1, 2 ORDER BY 2, 1`;
 }
 
-/** Removes requests that are not shown any more, and folds minutes of producers into quarter-hours. @param now milliseconds since 1970 */
+/** Removes requests that are not shown any more, and folds minutes of producers into quarter-hours. */
 export async function removeOldRequests(sql: Sql, now: number): Promise<void> {
   const before = new Date(now - KEPT_MS);
   await sql`DELETE FROM app_requests WHERE minute < ${before}`;
@@ -224,7 +224,6 @@ export interface AppUsage extends Pick<Usage, 'refused' | 'refusedEvents' | 'day
 const SHOWN_MINUTES = 60;
 const SHOWN_DAYS = 30;
 
-/** @param appId internal id @param now milliseconds since 1970 */
 export async function readUsage(sql: Sql, appId: number, now: number): Promise<AppUsage> {
   const minute = Math.floor(now / MINUTE_MS) * MINUTE_MS;
   const since = new Date(minute - (SHOWN_MINUTES - 1) * MINUTE_MS);

@@ -33,7 +33,6 @@ export interface PlanOptions {
   readonly deleteEvents: boolean;
   /** Accounts by the keys of their addresses; the value says whether the address is verified. */
   readonly accounts: ReadonlyMap<string, boolean>;
-  /** @param appId internal id */
   readonly hasEvents: (appId: number) => Promise<boolean>;
   /** What is wrong with the address of a webhook or with a filter; null: nothing. */
   readonly webhookProblem: (webhook: WebhookEntry) => string | null;

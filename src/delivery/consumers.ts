@@ -79,7 +79,6 @@ export interface NewConsumer extends EventChoice {
 
 /**
  * Adds a consumer to an app.
- * @param appId internal id
  * @throws WrongInput for a name, type or filter; Refused consumerExists, tooManyConsumers
  */
 export async function addConsumer(

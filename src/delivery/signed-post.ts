@@ -73,10 +73,7 @@ export class Poster {
   readonly #https: HttpsAgent;
   readonly #names: Names;
 
-  /**
-   * @param options.now         milliseconds since 1970
-   * @param options.nameServers by default those of the system
-   */
+  /** @param options.nameServers by default those of the system */
   constructor(options: {
     readonly allowPrivate: boolean;
     readonly now: () => number;

@@ -202,7 +202,6 @@ export interface TriedWebhook {
 
 /**
  * Sends a test message, and waits for its answer.
- * @param now milliseconds since 1970
  * @returns null where another SECRET has sealed the secret of the webhook
  */
 export async function testWebhook(
@@ -300,7 +299,6 @@ export const DISABLED_FOR = {
 
 /**
  * Disables a webhook that must not be called any more. The owners of its app are mailed, where there is a mail server.
- * @param now milliseconds since 1970
  * @returns false if it was disabled already
  */
 export async function disableWebhook(

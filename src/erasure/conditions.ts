@@ -51,10 +51,7 @@ function valuesOf(condition: Condition): ErasedValues[] {
   return values === null ? [] : [{ path: condition.path, values }];
 }
 
-/**
- * What tells the conditions of a receipt from others, for those who know the conditions and have the secret.
- * @param appId public id
- */
+/** What tells the conditions of a receipt from others, for those who know the conditions and have the secret. */
 export function conditionHmac(secret: Secret, appId: string, texts: readonly string[]): Buffer {
   const conditions = texts.map((text) => text.trim()).sort();
   return createHmac('sha256', secret.erasureKey)
@@ -62,7 +59,7 @@ export function conditionHmac(secret: Secret, appId: string, texts: readonly str
     .digest();
 }
 
-/** Replaces the values at some paths, as redaction rules with "hmac" do: equal values have equal pseudonyms. @param appId public id */
+/** Replaces the values at some paths, as redaction rules with "hmac" do: equal values have equal pseudonyms. */
 export function anonymizer(
   secret: Secret,
   appId: string,

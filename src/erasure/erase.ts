@@ -366,7 +366,7 @@ function hasArchive(config: Partial<ArchiveSettings>): config is ArchiveSettings
   return config.ARCHIVE_URL !== undefined && config.ARCHIVE_URL !== '';
 }
 
-/** Erasures of an app, with one statement for all that run. @param app internal id */
+/** Erasures of an app, with one statement for all that run. */
 export async function showErasures(
   { sql, storage }: Pick<ErasureParts, 'sql' | 'storage'>,
   app: number,

@@ -160,7 +160,7 @@ export async function requireErasure(sql: Sql, erasureId: string): Promise<Store
   return found;
 }
 
-/** The erasures of an app, newest first. @param app internal id */
+/** The erasures of an app, newest first. */
 export async function listErasures(sql: Sql, app: number): Promise<readonly StoredErasure[]> {
   return await sql<StoredErasure[]>`
     SELECT ${sql.unsafe(COLUMNS)} FROM erasures JOIN apps ON apps.id = app_id WHERE app_id = ${app} ORDER BY erasures.id DESC LIMIT 1000`;

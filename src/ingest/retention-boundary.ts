@@ -46,7 +46,6 @@ export class RetentionBoundary {
 
   /**
    * The boundary of each type of an app, in milliseconds since 1970, at least 0: the latest one of the database's and that of RETENTION_DAYS.
-   * @param appId internal id
    */
   async of(appId: number): Promise<(typeId: number) => number> {
     const { retentionDays, judged } = this.#options;

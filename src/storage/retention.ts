@@ -135,7 +135,7 @@ function literal(ms: number): string {
 const ALL_OF_APP: TypeScope = { typeIds: null };
 const ALWAYS = { from: 0, until: Number.POSITIVE_INFINITY };
 
-/** The retention of an app, in a transaction that of its snapshot. @param appId internal id */
+/** The retention of an app, in a transaction that of its snapshot. */
 export async function readRetention(sql: Sql | Transaction | Snapshot, appId: number): Promise<Retention> {
   return await ('once' in sql
     ? sql.once.get(`retention ${appId}`, () => selectRetention(sql, appId))
@@ -203,7 +203,6 @@ export function selectBoundary(tx: Transaction, appId: number): Fragment {
  * Moves the boundary forward to the start of a UTC day, if due. It never moves back. Imports hold it until they commit; where it
  * is not free in time, it stays, and a later call moves it. So it does for a day while declared fields are yet to be counted before it.
  * @param options.days RETENTION_DAYS; 0 does not move the boundary
- * @param options.now  milliseconds since 1970
  * @returns the previous boundary as PostgreSQL's text
  */
 export async function moveBoundary(sql: Sql, { days, now }: { days: number; now: number }): Promise<string> {
@@ -256,7 +255,7 @@ interface RuleRow {
   readonly readableFrom: number;
 }
 
-/** The retention of an app as its rules have it, where the apps are: for writers. @param appId internal id */
+/** The retention of an app as its rules have it, where the apps are: for writers. */
 export async function readRules(sql: Sql | Transaction, appId: number): Promise<Retention> {
   const [all, rows] = await Promise.all([readBoundary(sql), selectRules(sql, appId)]);
   return retentionOf(
@@ -275,8 +274,6 @@ function selectRules(sql: Sql | Transaction, appId: number): PromiseLike<RuleRow
 /**
  * Moves the boundaries of an app forward to where its rules have them, at the start of a UTC day. They never move back. The app is locked:
  * imports hold it until they commit, so that none stores what is hidden by then.
- * @param appId internal id
- * @param now   milliseconds since 1970
  */
 export async function moveBoundariesOf(tx: Transaction, appId: number, now: number): Promise<void> {
   const [all, rules] = [await readBoundary(tx), await selectRules(tx, appId)];
@@ -318,10 +315,7 @@ async function endRule(tx: Transaction, appId: number, typeId: number): Promise<
      WHERE app_id = ${appId} AND type_id = ${ALL_TYPES}`;
 }
 
-/**
- * Moves the boundaries of all apps that are due. An app that others hold is moved by a later call.
- * @param now milliseconds since 1970
- */
+/** Moves the boundaries of all apps that are due. An app that others hold is moved by a later call. */
 export async function moveAppBoundaries(sql: Sql, now: number): Promise<void> {
   const due = await sql<{ id: number }[]>`
     SELECT DISTINCT app_id AS id FROM retention_rules AS rule CROSS JOIN retention

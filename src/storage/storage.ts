@@ -91,16 +91,12 @@ export async function openStorage(sql: Sql) {
     nodesOf,
     /** The pool where the events of an app are: in a cluster, one on its node. @throws if that node is known not to answer */
     poolOfApp: (pool: Sql, appId: number) => engine.routes(pool).at(appId),
-    /**
-     * What has to be done from time to time.
-     * @param now milliseconds since 1970
-     */
+    /** What has to be done from time to time. */
     maintenance: engine.maintenance,
     /**
      * Brings what was just stored into the counts, so that its first reads are as cheap as all others. Totals are exact
      * before, during and after.
      * @param sql a pool of one connection
-     * @param now milliseconds since 1970
      */
     settleCounts: engine.settleCounts,
     /** Settles counts while more is being stored; does nothing where that would make writers wait. */
@@ -132,7 +128,6 @@ export async function openStorage(sql: Sql) {
      * Counts declared fields again where events were erased, and forgets values that no event has any more.
      * @param values those that were asked for
      * @param named  values that are named elsewhere
-     * @param now    milliseconds since 1970
      * @returns those of `named` that are forgotten
      */
     recountErased: async (

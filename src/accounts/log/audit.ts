@@ -118,7 +118,6 @@ export interface AuditEntry {
 
 const PAGE = 50;
 
-/** @param entry.appId internal id of the app */
 export async function writeAudit(
   tx: Transaction,
   entry: { appId: number; by: Actor; action: AuditAction; details: AuditDetails },

@@ -76,7 +76,7 @@ export async function leaveIdentity(
   return true;
 }
 
-/** Ends every identity as a way into an account, of whatever issuer. Call after lockUser. @param userId internal id */
+/** Ends every identity as a way into an account, of whatever issuer. Call after lockUser. */
 export async function leaveIdentities(tx: Transaction, userId: number): Promise<void> {
   await tx`DELETE FROM user_identities WHERE user_id = ${userId}`;
 }

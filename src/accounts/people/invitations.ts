@@ -41,7 +41,6 @@ const MAX_INVITATIONS = 100;
 
 /**
  * Invites an email, after {@link lockMembers}. Replaces an earlier invitation of the same email.
- * @param invitation.appId internal id
  * @param invitation.now   milliseconds since the Unix epoch
  * @returns the token of the link
  * @throws Refused tooManyInvitations
@@ -90,7 +89,6 @@ export async function listInvitedTo(sql: Sql, user: User, now: number): Promise<
 
 /**
  * Makes an account a member of the app that its verified address is invited to.
- * @param appId public id
  * @returns null where it is not invited
  */
 export async function acceptByAddress(
@@ -116,7 +114,7 @@ export async function acceptByAddress(
   });
 }
 
-/** The pending invitations of an app. @param appId internal id */
+/** The pending invitations of an app. */
 export async function listInvitations(sql: Sql, appId: number, now: number): Promise<Invitation[]> {
   return [
     ...(await sql<Invitation[]>`

@@ -67,7 +67,7 @@ export async function adoptApps(tx: Transaction, user: User, by: Actor): Promise
   }
 }
 
-/** The members of an app, owners first. @param appId internal id */
+/** The members of an app, owners first. */
 export async function listMembers(sql: Sql, appId: number): Promise<Member[]> {
   return [
     ...(await sql<Member[]>`
@@ -85,7 +85,6 @@ export async function listMembers(sql: Sql, appId: number): Promise<Member[]> {
 /**
  * Serializes changes of an app's members and invitations until the end of the transaction. The transaction must be
  * "read committed", to see what the previous holder of the lock committed.
- * @param appId internal id
  * @returns false if the app no longer exists
  */
 export async function lockMembers(tx: Transaction, appId: number): Promise<boolean> {
@@ -112,14 +111,14 @@ export async function internalAppId(sql: Sql | Transaction, appId: string): Prom
   return app.id;
 }
 
-/** Whether the account with this address is a member; exact after {@link lockMembers}. @param appId internal id */
+/** Whether the account with this address is a member; exact after {@link lockMembers}. */
 export async function isMember(tx: Transaction, appId: number, email: Email): Promise<boolean> {
   const rows = await tx`
     SELECT FROM app_members JOIN users ON users.id = user_id WHERE app_id = ${appId} AND email_key = ${email.key}`;
   return rows.length > 0;
 }
 
-/** The role of an account in an app, null if it has none; exact after {@link lockMembers}. @param appId internal id */
+/** The role of an account in an app, null if it has none; exact after {@link lockMembers}. */
 export async function roleOf(tx: Transaction, appId: number, userId: number): Promise<Role | null> {
   const [row] = await tx<{ role: Role }[]>`
     SELECT role FROM app_members WHERE app_id = ${appId} AND user_id = ${userId}`;
@@ -128,7 +127,6 @@ export async function roleOf(tx: Transaction, appId: number, userId: number): Pr
 
 /**
  * The given apps that an account may change as a maintainer or an owner. A removal or a change of the role waits until the end of the transaction.
- * @param appIds internal ids
  */
 export async function holdMaintained(
   tx: Transaction,
@@ -144,7 +142,6 @@ export async function holdMaintained(
 
 /**
  * Makes an account a member, after {@link lockMembers}.
- * @param addition.appId   internal id
  * @param addition.invited the address of the accepted invitation
  * @returns false if it is already a member
  */
@@ -172,8 +169,6 @@ export async function addMember(
 /**
  * Removes a member, and every invitation by which the same person could return. A member may remove themselves (leave).
  * The last owner cannot. Call after {@link lockMembers}.
- * @param removal.appId  internal id
- * @param removal.userId public id
  * @returns the former member, by internal id
  * @throws Refused memberNotFound, lastOwner
  */
@@ -210,8 +205,6 @@ async function endInvitations(tx: Transaction, appId: number, keys: readonly str
 
 /**
  * Changes what a member may do. Call after {@link lockMembers}.
- * @param change.appId  internal id
- * @param change.userId public id
  * @returns the member's address
  * @throws Refused memberNotFound, lastOwner
  */
@@ -234,7 +227,6 @@ export async function changeRole(
 
 /**
  * Gives an account a role in an app, for the command line. The last owner of an app cannot be demoted.
- * @param grant.appId         public id
  * @param grant.allowUnverified also grant to an account with an unverified address
  * @throws Refused appNotFound, memberNotFound, accessDenied, lastOwner
  */
@@ -252,7 +244,6 @@ export async function grantRole(
 
 /**
  * Gives an account a role in an app. Call after {@link lockMembers}.
- * @param gift.appId internal id
  * @throws Refused lastOwner
  */
 export async function giveRole(

@@ -38,7 +38,6 @@ export async function makerOf(tx: Transaction, appId: number, by: Actor): Promis
 /**
  * Ends what a former member made: the webhooks are disabled, alerts do not tell the Alertmanager any more. No alert mails the member.
  * What waits for the Alertmanager or the mailbox is dropped.
- * @param ending.appId internal id
  * @param ending.keep  public ids of webhooks and alerts that are handed over to `heir`, by its internal id
  * @throws Refused webhookNotFound if one of `keep` is not among them
  */

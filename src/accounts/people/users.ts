@@ -177,7 +177,6 @@ async function endAccess(tx: Transaction, id: number): Promise<number> {
 /**
  * Sets the password regardless of the current one, and deletes every session and every link of the account. A second factor
  * stays: who has the mailbox alone does not get in. Call after {@link lockUser}.
- * @param id internal id
  * @returns how many sessions have ended
  */
 export async function resetPassword(tx: Transaction, id: number, newHash: string): Promise<number> {
@@ -186,7 +185,7 @@ export async function resetPassword(tx: Transaction, id: number, newHash: string
   return await endAccess(tx, id);
 }
 
-/** Serializes changes of an account until the end of the transaction. @param id internal id */
+/** Serializes changes of an account until the end of the transaction. */
 export async function lockUser(tx: Transaction, id: number): Promise<void> {
   await tx`SELECT FROM users WHERE id = ${id} FOR NO KEY UPDATE`;
 }
@@ -194,7 +193,6 @@ export async function lockUser(tx: Transaction, id: number): Promise<void> {
 /**
  * Marks the account's email as verified; the first time is kept. Only for a link that was mailed to the address
  * and shown to no other person, and for the operator's command line.
- * @param id internal id
  * @returns whether it was not verified before
  */
 export async function verifyEmail(sql: Sql | Transaction, id: number): Promise<boolean> {
@@ -216,7 +214,6 @@ export interface AccountAccess {
   readonly apps: number;
 }
 
-/** @param id internal id */
 export async function accessOf(sql: Sql | Transaction, id: number): Promise<AccountAccess> {
   const [access] = await sql<AccountAccess[]>`
     SELECT (SELECT count(*)::integer FROM sessions WHERE user_id = ${id}) AS sessions,

@@ -191,8 +191,6 @@ export class Sessions {
 
   /**
    * Ends one session of an account.
-   * @param session.userId    internal id
-   * @param session.sessionId public id
    * @returns its device; null if the account has no such session
    */
   async endOne(
@@ -244,7 +242,6 @@ function hadCode(sql: Sql): Fragment {
 
 /**
  * Ends the sessions of an account, all or all but one. Call after lockUser: two of these could deadlock.
- * @param userId internal id
  * @returns how many
  */
 export async function endSessions(tx: Transaction, userId: number, keep: Session | null): Promise<number> {

@@ -73,7 +73,6 @@ export class SecondFactors {
     this.#options = options;
   }
 
-  /** @param userId internal id */
   async state(sql: Sql, userId: number): Promise<SecondFactorState> {
     const [row] = await sql<{ enabledAt: Date | null; recoveryCodeNeeded: boolean }[]>`
       SELECT enabled_at AS "enabledAt", wrong_codes >= ${MOST_WRONG_CODES} AS "recoveryCodeNeeded"
@@ -111,7 +110,7 @@ export class SecondFactors {
     return await createRecoveryCodes(tx, user.id);
   }
 
-  /** Whether a sign-in to the account needs a code. @param userId internal id */
+  /** Whether a sign-in to the account needs a code. */
   async isOn(tx: Transaction, userId: number): Promise<boolean> {
     const rows = await tx`SELECT FROM second_factors WHERE user_id = ${userId} AND enabled_at IS NOT NULL`;
     return rows.length > 0;

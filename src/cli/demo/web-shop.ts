@@ -33,7 +33,6 @@ export class WebShop {
   /** When the deployment went out that broke the payments. */
   readonly incidentAt: number;
 
-  /** @param until milliseconds since 1970 */
   constructor(until: number, days: number) {
     const lastDay = Math.floor(until / DAY_MS);
     this.#firstDay = lastDay - days;

@@ -31,7 +31,7 @@ export interface ImportOptions {
   readonly writer: ImportWriter<ImportedEvent>;
   readonly app: { readonly id: number; readonly appId: string };
   readonly maxTypes: number;
-  /** What the rules of a type leave of a payload. @param typeId internal id */
+  /** What the rules of a type leave of a payload. */
   readonly redacted: (typeId: number, payload: TextBytes) => TextBytes;
   /** Longest line. */
   readonly maxLineBytes: number;

@@ -443,7 +443,6 @@ export async function listTransitions(
 
 /**
  * A rule, as commands and routes show it.
- * @param now milliseconds since 1970
  * @param warning whether its events come later than it is judged
  */
 export function shownAlert(alert: ListedRule, now: number, warning: string | null = null): AlertRow<Date> {

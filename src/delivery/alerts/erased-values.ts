@@ -18,10 +18,7 @@ interface RuleOfApp {
 /** What took the place of a value in an earlier erasure. */
 const ERASED = '"erased:%';
 
-/**
- * The values that the alerts of an app have named.
- * @param app internal id
- */
+/** The values that the alerts of an app have named. */
 export async function namedByAlerts(sql: Sql, app: number): Promise<readonly ErasedValues[]> {
   // A round that has read the events of before finds that it is late, and judges again.
   await judgeAgain(sql, app);
@@ -40,7 +37,6 @@ export async function namedByAlerts(sql: Sql, app: number): Promise<readonly Era
 
 /**
  * Puts names without a meaning in the place of values.
- * @param app  internal id
  * @param name of the erasure: each value gets a number after it
  */
 export async function renameInAlerts(

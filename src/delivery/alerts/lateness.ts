@@ -17,7 +17,6 @@ const STEADY_MINUTES = 10;
 
 /**
  * What is wrong with rules of an app whose events usually arrive later than they are judged, with the delay that would do.
- * @param now milliseconds since 1970
  * @returns for each rule a sentence, or null
  */
 export async function latenessWarnings(

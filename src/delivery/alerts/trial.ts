@@ -24,7 +24,6 @@ type Tried = Pick<Wanted, 'rule' | 'appId' | 'timezone'>;
 
 /**
  * Tries a rule. Rules on counts are judged at each minute, those on statistics at the end of each window.
- * @param interval milliseconds since 1970
  * @returns null where counts do not answer it
  * @throws WrongField for an interval that is too long
  */

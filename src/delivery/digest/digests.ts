@@ -110,7 +110,7 @@ export interface ListedDigest extends Digest {
   readonly boardName: string | null;
 }
 
-/** The digests of an app and of its boards. @param appId internal id */
+/** The digests of an app and of its boards. */
 export async function listDigests(sql: Sql, appId: number): Promise<readonly ListedDigest[]> {
   return await sql<ListedDigest[]>`
     SELECT users.email, boards.public_id AS "boardId", boards.name AS "boardName", timezone, next_at AS "nextAt"

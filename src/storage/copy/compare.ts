@@ -11,7 +11,6 @@ export type Totals = ReadonlyMap<number, ReadonlyMap<number, number>>;
 
 const NONE: ReadonlyMap<number, number> = new Map();
 
-/** @param apps internal ids */
 export async function readTotals(
   { sql, engine }: CopyEndpoint,
   apps: readonly number[],
@@ -97,7 +96,6 @@ const NOTHING: Digest = { rows: 0, ids: '0' };
 
 /**
  * Compares the rows of a day.
- * @param apps internal ids
  * @returns what differs for another reason than that the source has got more events since; and whether it has
  */
 export async function compareRows(

@@ -85,7 +85,6 @@ export class Merger {
   /**
    * Copies what the target lacks of an interval of some apps. Rows of seconds in which both have the same are not read: producers
    * add to the last minute while it is copied, and a round that sent all of it again could take longer than the one before.
-   * @param apps internal ids
    * @returns how many rows that was
    */
   async merge(interval: Interval, apps: readonly number[]): Promise<number> {

@@ -30,7 +30,7 @@ export interface AppStats {
 
 const SPARKLINE_HOURS = 24;
 
-/** The stats of each app. @param appIds internal ids */
+/** The stats of each app. */
 export async function readAppStats(
   sql: Sql,
   appIds: readonly number[],
@@ -74,10 +74,7 @@ export async function readAppStats(
   });
 }
 
-/**
- * Events of each of the last 24 hours (UTC), the current one last, of the types of an app that have some, by public id.
- * @param appId internal id
- */
+/** Events of each of the last 24 hours (UTC), the current one last, of the types of an app that have some, by public id. */
 export async function readTypeActivity(
   sql: Sql,
   appId: number,
@@ -119,7 +116,6 @@ export interface AppSpan {
 /**
  * How many events an app has, and from when to when. Where retention has removed the rows of the first day, that is the
  * quarter-hour of the first event.
- * @param appId internal id
  */
 export async function readAppSpan(sql: Sql, appId: number): Promise<AppSpan> {
   return await readAppSnapshot(sql, appId, async (tx) => {
@@ -140,7 +136,6 @@ export async function readAppSpan(sql: Sql, appId: number): Promise<AppSpan> {
 
 /**
  * How many events an app has of each UTC day that has some, by the first millisecond of the day.
- * @param appId    internal id
  * @param interval of whole UTC days
  */
 export async function readDayCounts(

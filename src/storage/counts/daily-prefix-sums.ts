@@ -15,7 +15,7 @@ export interface AppDay {
   readonly day: number;
 }
 
-/** The days that are over and have no profiles, newest first. @param now milliseconds since 1970 */
+/** The days that are over and have no profiles, newest first. */
 export async function unprofiledDays(sql: Sql, now: number): Promise<AppDay[]> {
   return [
     ...(await sql<AppDay[]>`
@@ -65,10 +65,7 @@ export class PrefixSumBuilder {
   readonly #poolOf: ((appId: number) => Promise<Sql>) | undefined;
   #unprofiled: AppDay[] = [];
 
-  /**
-   * @param now    milliseconds since 1970
-   * @param poolOf the pool of one connection for an app, where it is another one
-   */
+  /** @param poolOf the pool of one connection for an app, where it is another one */
   constructor(sql: Sql, now: () => number, poolOf?: (appId: number) => Promise<Sql>) {
     this.#sql = sql;
     this.#now = now;

@@ -65,7 +65,7 @@ export interface CountCheck {
   readonly unfinished: readonly number[];
 }
 
-/** Compares a sample of days within limits. @param now milliseconds since 1970 */
+/** Compares a sample of days within limits. */
 export async function checkCounts(
   sql: Sql,
   engine: CountingEngine,

@@ -13,10 +13,7 @@ export interface TypeStats {
   readonly lastEventAt: Date | null;
 }
 
-/**
- * The stats of an app's types, by the type's public id; types without events are left out.
- * @param appId internal id
- */
+/** The stats of an app's types, by the type's public id; types without events are left out. */
 export async function readTypeStats(sql: Sql, appId: number): Promise<Map<string, TypeStats>> {
   return await readAppSnapshot(sql, appId, async (tx) => {
     const scope = {

@@ -50,10 +50,7 @@ export interface StorageEngine extends CountingEngine, EngineExport, DatabaseEng
   compressedUntil?(tx: Transaction): Promise<string | null>;
   /** Where each app is read, with a pool. */
   routes(sql: Sql): ReadRoutes;
-  /**
-   * @param now    milliseconds since 1970
-   * @param judged the same, by which time passes for what is destroyed
-   */
+  /** @param judged the same, by which time passes for what is destroyed */
   maintenance(
     pools: MaintenancePools,
     settings: StorageSettings,
@@ -86,7 +83,6 @@ export interface StorageEngine extends CountingEngine, EngineExport, DatabaseEng
   /**
    * Settles the counts of committed events. Totals are exact before, during and after; it only makes them cheap to read.
    * @param sql a pool of one connection
-   * @param now milliseconds since 1970
    */
   settleCounts(sql: Sql, now: number): Promise<void>;
   /** Whether {@link settleCounts} can run concurrently with writers of the same events without blocking. */

@@ -89,7 +89,6 @@ const MOST_TRANSACTIONS = 1_500_000_000;
 /**
  * Marks the consumers as lost whose next tick is beyond the reach, and removes the ticks that nobody needs any more.
  * @param reachMs how long ticks are kept for a consumer
- * @param now     milliseconds since 1970
  */
 export async function pruneTicks(
   tx: Transaction,

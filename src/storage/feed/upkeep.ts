@@ -54,7 +54,6 @@ export class ConsumerUpkeep implements ConsumerStats {
 
   /**
    * @param reachMs    how far back a consumer may lag
-   * @param now        milliseconds since 1970
    * @param everywhere runs a transaction on each part of the tables
    */
   constructor(

@@ -100,7 +100,7 @@ export class MinuteCells {
     );
   }
 
-  /** Adds the values of an event. @param at milliseconds since 1970 */
+  /** Adds the values of an event. */
   addRow({
     typeId,
     at,

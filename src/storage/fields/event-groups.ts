@@ -131,10 +131,7 @@ export class EventGroups {
     return this.#bytes > this.#options.maxBytes;
   }
 
-  /**
-   * @param at    milliseconds since 1970
-   * @param apart what it is counted apart by that is not in its payload, and comes first among the values of its group
-   */
+  /** @param apart what it is counted apart by that is not in its payload, and comes first among the values of its group */
   add({ at, payload }: { readonly at: number; readonly payload: string }, apart: string | null = null): void {
     const { by, isOfMeasured = false } = this.#options;
     const values = this.#values.read(payload);

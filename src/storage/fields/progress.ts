@@ -15,7 +15,6 @@ import { giveGenerations } from './upkeep.ts';
 /**
  * Events that can be read and that backfills have not come to, by the internal id of the field: of its type, or of all types.
  * Fields that count no past, or whose counting has not begun, are left out.
- * @param appId internal id
  */
 export async function readEventsLeft(sql: Sql, appId: number): Promise<ReadonlyMap<number, number>> {
   return await readAppSnapshot(sql, appId, async (tx) => {
@@ -36,7 +35,7 @@ export async function readEventsLeft(sql: Sql, appId: number): Promise<ReadonlyM
   });
 }
 
-/** Whether an app has any event; true where the server that has its events does not answer. @param appId internal id */
+/** Whether an app has any event; true where the server that has its events does not answer. */
 export async function hasEvents(sql: Sql, appId: number): Promise<boolean> {
   try {
     const [event] = await sql`SELECT FROM events WHERE app_id = ${appId} LIMIT 1`;
@@ -56,7 +55,6 @@ const RETRY_MS = 50;
 /**
  * Has the fields that an app without events has just declared be complete at once. In a cluster, and where others keep at work on
  * fields, maintenance does so a moment later, as for apps with events.
- * @param appId internal id
  */
 export async function beginFieldsWithoutPast(sql: Sql, appId: number): Promise<void> {
   if (sql.pool.database.engine.hasNodes) return;

@@ -354,7 +354,6 @@ const READ = 'isolation level read committed';
  * Makes minutes what their rows say, a few rows at a time, then coarser counts what the finer ones say. Writers and readers go on,
  * and counts that were exact stay so.
  * @param day its midnight (UTC), milliseconds since 1970; skipped if it is before the retention boundary
- * @param now milliseconds since 1970
  */
 export async function recountFieldDay(sql: Transactions, day: number, now = Date.now()): Promise<void> {
   const apps = await sql.begin(
@@ -406,7 +405,6 @@ async function rebuildDay(tx: Transaction, appId: number, day: number): Promise<
 /**
  * Makes minutes of an app what their rows say, and coarser counts what the finer ones say.
  * @param minutes their starts in order, milliseconds since 1970
- * @param now     milliseconds since 1970
  */
 export async function recountMinutes(
   sql: Transactions,

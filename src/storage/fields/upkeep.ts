@@ -85,7 +85,6 @@ export class FieldUpkeep implements FieldStats {
 
   /**
    * @param place   a pool of one connection, or shards
-   * @param now     milliseconds since 1970
    * @param vacuums a pool on which a VACUUM keeps nothing waiting; that of the place by default
    */
   constructor(

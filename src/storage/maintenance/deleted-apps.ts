@@ -31,7 +31,7 @@ export async function markAppDeleted(tx: Transaction, appId: number): Promise<vo
   await tx`INSERT INTO deleted_apps (app_id) VALUES (${appId})`;
 }
 
-/** Deletes an app with its types, tokens and members; its events and counts follow. @param appId internal id */
+/** Deletes an app with its types, tokens and members; its events and counts follow. */
 export async function eraseApp(tx: Transaction, appId: number): Promise<void> {
   // A resource token for this app alone would be left without an app.
   await tx`

@@ -334,7 +334,6 @@ export interface RecountOfErased {
  * @param counts where the fields are counted
  * @param values those that were asked for: where only counts are left of them, they lose their names
  * @param named  values that are named elsewhere
- * @param now    milliseconds since 1970
  * @returns those of `named` that are forgotten
  */
 export async function recountErased(

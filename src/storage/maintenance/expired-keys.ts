@@ -11,7 +11,6 @@ const LOCK_TIMEOUT_MS = 100;
 
 /**
  * Removes the oldest expired keys. May run in several processes at once.
- * @param now  milliseconds since 1970
  * @param from the same; older keys are not looked for
  * @returns number of removed keys
  */
@@ -50,7 +49,7 @@ export class ExpiredKeys {
     this.#sql = sql;
   }
 
-  /** Does nothing while another session has the table locked. @param now milliseconds since 1970 */
+  /** Does nothing while another session has the table locked. */
   async remove(now: number): Promise<number> {
     const isDue = now >= this.#lookAgainAt || now < this.#lookAgainAt - LOOK_AGAIN_MS;
     if (isDue) [this.#from, this.#lookAgainAt] = [0, now + LOOK_AGAIN_MS];

@@ -53,7 +53,6 @@ export class FoldPace {
   #foldedAt: number;
   #waitMs = 0;
 
-  /** @param now milliseconds since 1970 */
   constructor(now: () => number, longestWaitMs = LONGEST_WAIT_MS) {
     this.#now = now;
     this.#longestWaitMs = longestWaitMs;
@@ -97,10 +96,7 @@ export class Folding {
   /** Deltas that were left when they were last added up. */
   #left = 0;
 
-  /**
-   * @param now        milliseconds since 1970
-   * @param isFollowed whether consumers wait for the deltas: then each round takes them up
-   */
+  /** @param isFollowed whether consumers wait for the deltas: then each round takes them up */
   constructor(deltas: DeltaSource, now: () => number, isFollowed: () => Promise<boolean> = NEVER) {
     this.#deltas = deltas;
     this.#now = now;

@@ -62,10 +62,7 @@ export class SnapshotWatch {
   #seconds = 0;
   #logged: string | null = null;
 
-  /**
-   * @param now         milliseconds since 1970
-   * @param longSeconds after which the log names the holder; another time in tests
-   */
+  /** @param longSeconds after which the log names the holder; another time in tests */
   constructor(sql: Sql, log: Pick<Logger, 'warn' | 'info'>, now: () => number, longSeconds = LONG_SECONDS) {
     this.#sql = sql;
     this.#log = log;

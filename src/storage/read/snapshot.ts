@@ -19,7 +19,7 @@ export async function readSnapshot<T>(sql: Transactions, read: (tx: Snapshot) =>
   return await beginSnapshot(sql, { appId: null, asksForPlans: false }, read);
 }
 
-/** A snapshot for reads of one app's counts, which do not look at the pending deltas of others. @param appId internal id */
+/** A snapshot for reads of one app's counts, which do not look at the pending deltas of others. */
 export async function readAppSnapshot<T>(
   sql: Transactions,
   appId: number,

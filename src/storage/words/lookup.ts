@@ -168,7 +168,6 @@ export interface WordsListed {
   readonly isComplete: boolean;
 }
 
-/** @param appId internal id */
 export async function readListed(sql: Sql, appId: number): Promise<WordsListed> {
   const [engine] = await sql<{ has: boolean }[]>`SELECT to_regclass('word_states') IS NOT NULL AS has`;
   if (engine?.has !== true) return { listedEvents: null, isComplete: false };

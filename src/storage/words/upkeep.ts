@@ -53,7 +53,6 @@ export class WordUpkeep {
 
   /**
    * @param sql     a pool of one connection
-   * @param now     milliseconds since 1970
    * @param vacuums a pool on which a VACUUM keeps nothing waiting
    * @param segmentEvents for tests: how many events a segment is made of
    */

@@ -256,7 +256,7 @@ export class CopyMessages {
     this.#at = at + 4;
   }
 
-  /** A timestamptz with its length. @param time milliseconds since 1970 */
+  /** A timestamptz with its length. */
   #timestamp(time: number): void {
     if (time !== this.#time) {
       // In two halves: a time after 2255 has more microseconds than a number holds exactly.

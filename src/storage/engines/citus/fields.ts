@@ -80,7 +80,6 @@ export class ClusterFields implements FieldStats {
 
   /**
    * @param sql     a pool of one connection: with it one on each node is used
-   * @param now     milliseconds since 1970
    * @param vacuums a pool like `sql`, on which a VACUUM keeps nothing waiting
    */
   constructor(sql: Sql, now: () => number, vacuums = sql) {

@@ -394,7 +394,6 @@ const ONE_SERVER: PartitionedServers = { everyPlace, prepare: '', locks: ['ONLY 
  * Moves the retention boundary, and removes what an earlier call has made unreadable: by then no older snapshot reads it.
  * Counts by quarter-hour and coarser stay.
  * @param options.days RETENTION_DAYS; 0 keeps what can be read now
- * @param options.now  milliseconds since 1970
  */
 export async function applyRetention(
   sql: Sql,

@@ -42,10 +42,7 @@ export class Rewriting {
   /** Partition → what had been removed of it when it was looked at, and until when that is enough. */
   readonly #seen = new Map<string, { readonly removed: number; readonly until: number }>();
 
-  /**
-   * @param sql a pool of one connection, which nobody else uses meanwhile
-   * @param now milliseconds since 1970
-   */
+  /** @param sql a pool of one connection, which nobody else uses meanwhile */
   constructor(sql: Sql, now: () => number) {
     this.#sql = sql;
     this.#now = now;

@@ -210,10 +210,7 @@ export class Compression {
   #isRunning = false;
   #failure: { readonly error: unknown } | null = null;
 
-  /**
-   * @param sql a pool for this alone
-   * @param now milliseconds since 1970
-   */
+  /** @param sql a pool for this alone */
   constructor(sql: Sql, settings: StorageSettings, now: () => number) {
     this.#sql = sql;
     this.#settings = settings;

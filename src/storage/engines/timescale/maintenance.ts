@@ -135,7 +135,6 @@ const VACUUM_AFTER_MARKS = 2_000;
  *
  * A mark is only taken away when a refresh that began after the mark was seen has ended: rows committed by then are in
  * it, and a row committed later has brought a mark of its own.
- * @param now       milliseconds since 1970
  * @param timeoutMs how long each refresh waits for another one of the same buckets
  * @param onLifted  called with how many marks are gone, step by step
  * @param isOver    whether to leave the rest of a level to a later call
@@ -288,10 +287,7 @@ async function propagateInvalidations(sql: Sql, level: number, marks: readonly M
   }
 }
 
-/**
- * Discards the profiles of days and adds their months up again, in a transaction that no profile is made beside.
- * @param starts milliseconds since 1970
- */
+/** Discards the profiles of days and adds their months up again, in a transaction that no profile is made beside. */
 export async function renewDays(tx: Transaction, starts: readonly number[]): Promise<void> {
   const days = starts.map((start) => new Date(start).toISOString());
   const months = [...new Set(days.map((day) => `${day.slice(0, 7)}-01T00:00:00Z`))];
@@ -310,7 +306,6 @@ export async function renewDays(tx: Transaction, starts: readonly number[]): Pro
  * Brings what is committed into the counts, when no other process does. What another program refreshes for longer than
  * {@link REFRESH_TIMEOUT_MS} is left to maintenance.
  * @param sql a pool of one connection, so that the lock is held by the session that works
- * @param now milliseconds since 1970
  */
 export async function settleCounts(sql: Sql, now: number): Promise<void> {
   await besideNoRefresh(sql, () => settleMarks(sql, now));
