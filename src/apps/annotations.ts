@@ -26,7 +26,6 @@ export interface Annotation extends NewAnnotation {
 
 /** Annotations of an app that its members wrote; and as many that its logging tokens wrote. */
 const MAX_ANNOTATIONS = 5_000;
-/** Most in one list. */
 const MAX_LISTED = 1_000;
 
 /** Who writes an annotation. */

@@ -46,7 +46,6 @@ export interface EventTypesOptions extends LookupOptions {
   readonly ownLimitOf?: (appId: number) => number | null;
   /** Types that an app may create in any 60 seconds; 0 lifts the limit. */
   readonly newTypesPerMinute: number;
-  /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
   /** Changes when the database becomes another one: ids that were looked up before mean nothing then. */
   readonly epoch?: (() => number) | undefined;

@@ -48,7 +48,6 @@ export function formatProblem({
   return isCount ? null : ['decimals', `must be a whole number from 0 to ${MOST_DECIMALS}`];
 }
 
-/** Which field is meant. */
 export interface FieldReference {
   readonly appId: number;
   readonly path: readonly string[];
@@ -146,7 +145,6 @@ export async function readNumberFormat(
   return format ?? null;
 }
 
-/** A field with the progress of its backfill. */
 export interface FieldProgress extends Field {
   /** Events that the backfill has yet to count: those before `completeFrom`. 0 without a backfill; null before it begins. */
   readonly eventsLeft: number | null;

@@ -102,7 +102,6 @@ export async function listProducers(sql: Sql, appId: number | null, now: number)
   return rows.map((row) => ({ kind: 'logging', ...withoutNull(row) }));
 }
 
-/** The events of a producer, by bucket. */
 export interface ProducerEvents {
   /** The producer's public id. */
   readonly key: string;

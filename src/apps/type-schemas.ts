@@ -30,7 +30,6 @@ export interface TypeSchema extends TypeSchemaSummary {
 /** How long a suspended schema stays suspended if the same text is set again. Another text is checked at once. */
 export const SUSPENDED_MINUTES = 10;
 
-/** Names a type of an app. */
 export interface TypeOfApp {
   readonly appId: string;
   readonly typeId: string;

@@ -18,7 +18,6 @@ import { ArchiveError, type ArchiveStore } from './store.ts';
 export interface ArchivedGroupsOptions {
   readonly store: ArchiveStore;
   readonly log: { warn(fields: object, message: string): void };
-  /** Milliseconds of a monotonic clock. */
   readonly monotonic?: () => number;
   /** How long a group may take, from its turn on. */
   readonly timeoutMs?: number;

@@ -164,7 +164,6 @@ export class Workers implements Pick<Service, 'port' | 'transport' | 'setupPath'
   }
 }
 
-/** The first report of a worker, or its exit. */
 function firstReport(worker: Worker): Promise<WorkerReport> {
   return new Promise((resolve) => {
     worker.on('message', (message: object) => {

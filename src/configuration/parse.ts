@@ -30,7 +30,6 @@ export class ConfigMistake extends Error {
 /** A document with the lines of its places. */
 export interface ParsedConfig {
   readonly document: ConfigDocument;
-  /** The mistake at a place. */
   readonly mistake: (path: Path, problem: string) => ConfigMistake;
 }
 

@@ -24,7 +24,6 @@ export function deliveryNameProblem(name: string): string | null {
   return name.includes('/') ? 'must not contain a slash' : null;
 }
 
-/** Which events are wanted. */
 export interface EventChoice {
   /** Names of types; empty: all. */
   readonly types: readonly string[];

@@ -9,7 +9,6 @@ const MUTED = 'color:#54636d';
 export const SMALL = `class="m" style="margin:2px 0 0;font-size:13px;${MUTED}"`;
 /** Attributes of less important text within a line. */
 export const QUIET = `class="m" style="${MUTED}"`;
-/** What begins a section. */
 export const SECTION = 'class="c" style="margin:16px 0 0;padding:14px 0 0;border-top:1px solid #dde3e7"';
 
 /** A whole mail. @param title a text @param content HTML */

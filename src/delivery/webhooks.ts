@@ -28,7 +28,6 @@ export interface ActiveWebhook extends Webhook {
   readonly accountId: number | null;
 }
 
-/** Tries that are kept of a webhook. */
 const KEPT_TRIES = 50;
 const SENDING = notYet('The webhook is sending, or another request skips its event: try again shortly.');
 const NOT_REACHED = notYet(
@@ -51,7 +50,6 @@ export interface WebhookEntry {
   readonly format?: string | undefined;
 }
 
-/** What is stored of it. */
 interface CheckedWebhook {
   readonly url: string;
   readonly types: readonly string[];
@@ -337,7 +335,6 @@ export async function disableWebhook(
   });
 }
 
-/** A mail to the owners of an app. */
 export interface OwnersMail {
   readonly type: string;
   readonly subject: string;

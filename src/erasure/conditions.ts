@@ -20,7 +20,6 @@ export interface ErasureConditions {
   /** As they were given. */
   readonly texts: readonly string[];
   readonly filter: RowFilter;
-  /** The paths that they are about. */
   readonly paths: readonly (readonly string[])[];
   /** The values that declared fields may have counted. */
   readonly values: readonly ErasedValues[];

@@ -44,7 +44,6 @@ import {
 } from './erasures.ts';
 import { ledgerOf, readLedger, writeLedger } from './ledger.ts';
 
-/** What an erasure works with. */
 export interface ErasureParts {
   /** A pool of one connection, so that the session that works holds the session lock. */
   readonly sql: Sql;

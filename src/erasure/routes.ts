@@ -23,7 +23,6 @@ export interface ErasureRoutesOptions {
   readonly secret: Secret;
   readonly signIn: SignIn;
   readonly now: () => number;
-  /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
 }
 

@@ -32,7 +32,6 @@ export class BodyAccount {
   readonly share: Share;
   readonly usesReserve: boolean;
   readonly cut: () => void;
-  /** Bytes held. */
   bytes = 0;
   /** Bytes that arrived since the last sweep, and between the last two sweeps. */
   recentBytes = 0;

@@ -183,7 +183,6 @@ function headerList(headers: string): string[] {
   return list;
 }
 
-/** A streaming response. */
 class NodeStream implements StreamWire {
   readonly #res: ServerResponse;
   readonly #onUnsentBytes: (change: number) => void;

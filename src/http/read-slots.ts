@@ -35,7 +35,6 @@ export function refusalOf<T>(outcome: T | NotRun): T | Rejection {
 export const READ_KINDS = ['get_events', 'token', 'dashboard', 'share', 'export', 'query'] as const;
 export type ReadKind = (typeof READ_KINDS)[number];
 
-/** What a read waits for its turn with. */
 export interface ReadTurn {
   readonly kind: ReadKind;
   /** Whose turn it takes: an account, then a token or the account's sessions. */
@@ -199,7 +198,6 @@ export class ReadSlots {
   }
 }
 
-/** A read that has its turn. */
 interface RunningRead {
   readonly place: Place;
   readonly turns: Path;

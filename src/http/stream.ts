@@ -20,7 +20,6 @@ export interface StreamWire {
 export interface StreamAnswer {
   readonly status: 200;
   readonly contentType: string;
-  /** Further headers. */
   readonly headers?: Readonly<Record<string, string>>;
   /**
    * Text without meaning in the format, such as a comment: uWebSockets.js continues a blocked stream only on a write. Empty

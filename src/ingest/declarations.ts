@@ -158,7 +158,6 @@ const RESULT: Schema = {
 /** The headers that the routes of batches read. */
 const BATCH_HEADERS = ['accept', 'authorization', 'content-type', IDEMPOTENCY_KEY] as const;
 
-/** The first refusals. */
 const FIRST_ERRORS: Schema = {
   type: 'array',
   description: 'The first refusals.',

@@ -24,13 +24,11 @@ export interface PayloadChecksOptions extends LookupOptions {
   readonly log: Logger;
 }
 
-/** A payload and the type of its event. */
 export interface TypedPayload {
   readonly type: EventType;
   readonly payload: string;
 }
 
-/** A type of an app with a schema. */
 type CheckedType = EventType & { readonly schema: SchemaReference };
 
 interface Findings {
@@ -294,7 +292,6 @@ function hasSchema(type: EventType): type is CheckedType {
   return type.schema !== null;
 }
 
-/** Key of a type and one text of its schema. */
 function keyOf({ id, schema }: CheckedType): string {
   return `${id} ${schema.digest}`;
 }

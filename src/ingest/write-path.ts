@@ -58,7 +58,6 @@ export interface WritePathOptions
   /** Milliseconds since 1970, by which keys and retention end. */
   readonly judged: () => number;
   readonly isBehind: () => boolean;
-  /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
 }
 
@@ -74,7 +73,6 @@ export const WRITE_PATH_CONNECTIONS = PAST_CONNECTIONS + 5;
 const LOOKUP_TIMEOUT_MS = 700;
 /** Without a journal: after so long without the end of a commit, waiting events are refused. */
 const STALL_MS = 700;
-/** Limit of events in one batch. */
 const MAX_BATCH_EVENTS = 10_000;
 
 /** Tables whose rows are cached with event types. */
@@ -98,7 +96,6 @@ export class WritePath {
   readonly loggingTokens: LoggingTokens;
   readonly browserKeys: BrowserKeys;
   readonly eventTypes: EventTypes;
-  /** Events that were refused one by one. */
   readonly refusedEvents: RefusedEvents;
   readonly firstTimes = new FirstTimes();
   readonly payloadChecks: PayloadChecks;

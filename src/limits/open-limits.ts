@@ -43,7 +43,6 @@ export interface LimitsOptions {
   readonly config: Config;
   readonly sql: Sql;
   readonly log: Logger;
-  /** Limits of single apps. */
   readonly ofApps: OwnLimits;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;

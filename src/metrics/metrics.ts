@@ -109,7 +109,6 @@ export function wellFormed(text: string): string {
   return Buffer.from(text).toString();
 }
 
-/** The value of a label. */
 function escaped(value: string): string {
   const text = wellFormed(value);
   return /[\\"\n]/.test(text) ? text.replace(/[\\"]/g, '\\$&').replaceAll('\n', '\\n') : text;

@@ -3,7 +3,6 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { constants, setPriority } from 'node:os';
 import type { Config } from '../config.ts';
 
-/** The settings that commands read. */
 export type CommandSettings = Pick<
   Config,
   | 'DATABASE_URL'

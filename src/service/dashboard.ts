@@ -88,7 +88,6 @@ export interface DashboardOptions {
   readonly wall: () => number;
   /** Milliseconds since 1970, by which time passes for what is destroyed or hidden. */
   readonly judged?: () => number;
-  /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
   /** Called after every change, before its answer: what the process remembers of tokens and apps is out of date. */
   readonly onChange: () => void;

@@ -23,7 +23,6 @@ export interface NoticesOptions {
   readonly addresses: AddressStorage;
   readonly log: Pick<Logger, 'warn'>;
   readonly wall: () => number;
-  /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
 }
 
@@ -101,7 +100,6 @@ const MAX_SIGN_INS_PER_HOUR = 20;
 const MAX_CHANGES_PER_HOUR = 60;
 const MAX_OF_APPS_PER_HOUR = 60;
 
-/** Who did it, and how. */
 interface Happening {
   readonly event: NoticeEvent;
   /** Empty for the service and the command line. */

@@ -81,7 +81,6 @@ export interface ApiOptions {
   /** Called after every change by a signed-in user, before the response. */
   readonly onChange: () => void;
   readonly wall: () => number;
-  /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
 }
 
@@ -156,7 +155,6 @@ const CHANGES = { free: 100, longestMs: 60_000 };
 
 /** Changes at once: a few for each of the connections that they share, so that none of those is idle. */
 const CHANGES_AT_ONCE = 16;
-/** Changes that wait for their turn. */
 const MAX_WAITING_CHANGES = 1_000;
 
 /** Waits within a change for something other than its connections, and lets changes of others run meanwhile. */

@@ -32,7 +32,6 @@ export interface MemberRoutesOptions {
   readonly sql: Sql;
   readonly mailer: Mailer | null;
   readonly wall: () => number;
-  /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
 }
 

@@ -31,7 +31,6 @@ export interface OidcRoutesOptions {
   readonly signIn: OidcSignIn;
   /** Called after a change of what tokens and members may do. */
   readonly onChange: () => void;
-  /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
 }
 

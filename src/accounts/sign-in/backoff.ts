@@ -28,7 +28,6 @@ interface Tier {
   last: number;
 }
 
-/** The attempts of one key, by tier. */
 type Attempts = Tier[];
 
 /**

@@ -35,7 +35,6 @@ export interface AppRoutesOptions {
   /** Apps that one account may own; 0 for no limit. */
   readonly maxAppsPerAccount: number;
   readonly now: () => number;
-  /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
 }
 

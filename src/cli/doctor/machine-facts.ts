@@ -20,7 +20,6 @@ export interface MachineFacts {
   readonly disk: { readonly freeBytes: number; readonly totalBytes: number } | null;
   /** The disk of JOURNAL_DIR; null if it does not exist. */
   readonly journalDisk: { readonly freeBytes: number; readonly totalBytes: number } | null;
-  /** Events of the journal that are in quarantine. */
   readonly quarantinedEvents: number;
   /** Files and sockets that a process may have open; null where the system does not say. */
   readonly openFiles: number | null;

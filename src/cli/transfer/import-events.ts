@@ -33,7 +33,6 @@ export interface ImportOptions {
   readonly maxTypes: number;
   /** What the rules of a type leave of a payload. */
   readonly redacted: (typeId: number, payload: TextBytes) => TextBytes;
-  /** Longest line. */
   readonly maxLineBytes: number;
   readonly now: () => number;
   /** Called with the refused lines of each batch. */

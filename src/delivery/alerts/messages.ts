@@ -13,7 +13,6 @@ import type { Transition } from './judge.ts';
 import { isRuleProblem, parseRule, type Rule, ruleOfSeries, spellDuration } from './rule.ts';
 
 export interface Said extends Omit<Transition, 'of'> {
-  /** The id of its message. */
   readonly id: string;
   /** When it began to fire. */
   readonly since: number;
@@ -249,7 +248,6 @@ function whoseOf(rule: Rule, series: string): string {
   return series === '' ? '' : ` of ${spellPath(rule.by ?? [])} ${series}`;
 }
 
-/** One sentence on a transition. */
 function sentenceOf({ parsed: rule, names }: Message, said: Said): string {
   const shown = shownIn(rule, names);
   const whose = whoseOf(rule, said.series);

@@ -13,7 +13,6 @@ import type { FieldFilter } from '../../storage/fields/field-scope.ts';
 export type Measure = 'count' | MeasureStat;
 export const MEASURES: readonly Measure[] = ['count', ...STATS, 'distinct'];
 
-/** What is measured in a window. */
 export interface Measured {
   readonly of: Measure;
   /** Path of the numbers, or of the different values; null: events are counted. */
@@ -49,7 +48,6 @@ export type Rule = Common &
     | { readonly kind: 'unusual'; readonly measured: Measured; readonly deviations: number }
   );
 
-/** What is wrong with a rule. */
 export interface RuleProblem {
   /** Path of the field in the rule, such as `ratio.type`; empty: the rule itself. */
   readonly field: string;

@@ -33,7 +33,6 @@ export interface ChartOfWeek {
   readonly format: NumberFormat | null;
   /** The number of the whole week: not an average of its days. */
   readonly total: number | null;
-  /** The number of the week before. */
   readonly before: number | null;
   readonly days: Values;
   readonly daysBefore: Values;

@@ -51,7 +51,6 @@ export interface BrowserFormat {
 
 const LIMITS: EventLimits = { maxEvents: 1_000, maxEventBytes: 16_384 };
 
-/** Bytes of a body. */
 const MAX_BYTES = 1_048_576;
 /** Bytes of a body from an origin that no key has, enough to say what is wrong; and from one that nobody has sent from yet. */
 const MAX_FOREIGN_BYTES = 4_096;

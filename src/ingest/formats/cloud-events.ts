@@ -81,7 +81,6 @@ function* batchedEvents({ bytes, receivedAt }: Sent): EventStream {
   return null;
 }
 
-/** The event that a scan holds. */
 function eventOf(scan: JsonScan, types: TypeReferences, receivedAt: number): BatchEvent | Rejection {
   if (!scan.isObject) return NO_OBJECT;
   if (scan.depth > MAX_PAYLOAD_DEPTH) return TOO_DEEP;

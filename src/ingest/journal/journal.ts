@@ -53,7 +53,6 @@ export interface JournalStats {
   readonly damagedSegments: number;
 }
 
-/** A segment that waits for replay. */
 export interface WaitingSegment {
   readonly path: string;
   /** Valid bytes: data after them was refused, or not written completely. */

@@ -45,7 +45,6 @@ export interface AcceptedEvents {
   readonly accepted: readonly AcceptedEvent[];
   /** How many of these, the first ones, are of past days. */
   readonly past: number;
-  /** How many have keys. */
   readonly keyed: number;
 }
 

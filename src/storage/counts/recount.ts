@@ -42,7 +42,6 @@ export interface CountingEngine {
   recountDay(sql: Sql, day: number): Promise<number>;
   /** Counts the declared fields of a day again, if their counts are on other nodes. */
   recountFields?(sql: Sql, day: number): Promise<number>;
-  /** Where each app is. */
   routes(sql: Sql): { at(appId: number): Promise<Sql> };
   /** Takes counts away, beside others. */
   erase(sql: Sql, slice: ErasureSlice): Promise<number>;

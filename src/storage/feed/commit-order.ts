@@ -232,11 +232,9 @@ async function eventsOf(
   return { events, read: page.length };
 }
 
-/** What a run is read for. */
 interface Reading {
   readonly appId: number;
   readonly position: FeedPosition;
-  /** Most keys. */
   readonly most: number;
 }
 

@@ -13,7 +13,6 @@ import { type LeftOut, NumberSummary } from './number-summary.ts';
 import { type FieldKind, PayloadValues } from './payload-values.ts';
 import { MANY, OTHER } from './value-text.ts';
 
-/** Bytes of a process. */
 const GROUP_BYTES = 400;
 const BUCKET_BYTES = 150;
 const CHARACTER_BYTES = 2;

@@ -53,7 +53,6 @@ interface Declaration extends FieldState {
   readonly generation: number;
 }
 
-/** A group of shards with what it knows of fields. */
 interface FieldGroup extends FieldShards {
   readonly shard: string;
   readonly states: readonly FieldState[];

@@ -301,7 +301,6 @@ async function unlessAway<T>(sql: Sql, task: () => Promise<T>): Promise<T | null
   }
 }
 
-/** What is on the coordinator. */
 const ON_COORDINATOR = ['usage_days'];
 /** What is on the node of an app, beside its events. */
 const ON_NODE = [

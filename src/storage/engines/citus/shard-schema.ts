@@ -94,7 +94,6 @@ export function shardsAsDatabase(pool: Sql, shard: string): Transactions {
 
 const MISSING: ReadonlySet<string> = new Set([SQLSTATE.undefinedTable, SQLSTATE.invalidSchemaName]);
 
-/** Begins a transaction on shards. */
 async function enter(tx: Transaction, mode: string, shard: string): Promise<void> {
   const schema = schemaOf(shard);
   if (!mode.includes('read only')) await enterToWrite(tx, mode, shard);
