@@ -1,5 +1,6 @@
 /** Closed-loop rounds against one server or several in turn, with what each of them cost. */
 import type { Findings } from './findings.ts';
+import type { Latency } from './load/latency.ts';
 import { addSums, type LedgerSum } from './load/ledger.ts';
 import type { LoadGenerator } from './load/load-generator.ts';
 import type { ClosedJob, LoadReport, LoadRequest } from './load/load-job.ts';
@@ -52,6 +53,13 @@ export async function withCost<T>(
 export function answersOf({ statuses }: LoadReport, form = /./): number {
   return Object.entries(statuses).reduce((sum, [status, times]) => sum + (form.test(status) ? times : 0), 0);
 }
+
+export const reportsOf = (rounds: readonly { readonly report: LoadReport }[]): LoadReport[] =>
+  rounds.map(({ report }) => report);
+
+/** A percentile of each report, in milliseconds; NaN where nothing was answered. */
+export const latenciesOf = (reports: readonly LoadReport[], percentile: keyof Latency): number[] =>
+  reports.map(({ latency }) => latency?.[percentile] ?? Number.NaN);
 
 export async function closedRound(
   bench: Workbench,
@@ -130,6 +138,15 @@ export function checkStatuses(
     unexpected.length === 0 && unanswered === 0 && answers > 0,
     [...unexpected, `${answers} answers, ${unanswered} requests without one`].join('; '),
   );
+}
+
+/** Figures of reads, all of which are answered by 200. @returns the median of each round */
+export function addReads(findings: Findings, name: string, rounds: readonly Round[]): number[] {
+  const reports = reportsOf(rounds);
+  checkStatuses(findings, name, reports, [200]);
+  for (const percentile of ['p50', 'p99'] as const)
+    findings.figure(`${name}: ${percentile}`, 'ms', latenciesOf(reports, percentile));
+  return latenciesOf(reports, 'p50');
 }
 
 /** What was acknowledged is in the table: all of it, nothing else, and nothing twice. */

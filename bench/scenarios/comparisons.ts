@@ -7,7 +7,15 @@ import { Redis } from 'ioredis';
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
 import { sumOfTable } from '../load/ledger.ts';
-import { checkLedger, checkStatuses, closedRound, interleavedRounds, type Round } from '../measure.ts';
+import {
+  checkLedger,
+  checkStatuses,
+  closedRound,
+  interleavedRounds,
+  latenciesOf,
+  type Round,
+  reportsOf,
+} from '../measure.ts';
 import {
   findProgram,
   startFloor,
@@ -25,38 +33,18 @@ const CLOSED_LOOP =
 
 /** Figures of one contender's rounds under its name. */
 export function addRounds(findings: Findings, name: string, rounds: readonly Round[]): void {
-  const each = (of: (round: Round) => number): number[] => rounds.map(of);
-  findings.figure(
-    `${name}: answers`,
-    '/s',
-    each((round) => round.accepted),
-  );
-  findings.figure(
-    `${name}: p50`,
-    'ms',
-    each((round) => round.report.latency?.p50 ?? Number.NaN),
-  );
-  findings.figure(
-    `${name}: p99`,
-    'ms',
-    each((round) => round.report.latency?.p99 ?? Number.NaN),
-  );
-  findings.figure(
-    `${name}: server CPU`,
-    'µs/answer',
-    each((round) => round.serverMicros),
-  );
-  findings.figure(
-    `${name}: database CPU`,
-    'µs/answer',
-    each((round) => round.databaseMicros),
-  );
-  findings.figure(
-    `${name}: generator CPU`,
-    'µs/answer',
-    each((round) => round.generatorMicros),
-  );
+  const reports = reportsOf(rounds);
+  findings.figure(`${name}: answers`, '/s', ratesOf(rounds));
+  for (const percentile of ['p50', 'p99'] as const)
+    findings.figure(`${name}: ${percentile}`, 'ms', latenciesOf(reports, percentile));
+  const costs = { server: 'serverMicros', database: 'databaseMicros', generator: 'generatorMicros' } as const;
+  for (const [whose, micros] of Object.entries(costs)) {
+    const each = rounds.map((round) => round[micros]);
+    findings.figure(`${name}: ${whose} CPU`, 'µs/answer', each);
+  }
 }
+
+const ratesOf = (rounds: readonly Round[]): number[] => rounds.map(({ accepted }) => accepted);
 
 const seconds = (options: RunOptions): { seconds: number; rounds: number } =>
   byLength(options, {
@@ -73,12 +61,7 @@ async function runFloor(bench: Workbench, findings: Findings, options: RunOption
     const results = await interleavedRounds(bench, generator, [floor], { connections, ...seconds(options) });
     const { rounds = [] } = results.get('floor') ?? {};
     addRounds(findings, `${connections} connections`, rounds);
-    checkStatuses(
-      findings,
-      `${connections} connections`,
-      rounds.map(({ report }) => report),
-      [201],
-    );
+    checkStatuses(findings, `${connections} connections`, reportsOf(rounds), [201]);
   }
 }
 
@@ -100,8 +83,7 @@ async function runNaive(bench: Workbench, findings: Findings, options: RunOption
     const floor = results.get('floor');
     if (naive === undefined || floor === undefined) throw new Error('A contender was not measured.');
     addRounds(findings, `${connections} connections`, naive.rounds);
-    const rates = (rounds: readonly Round[]): number[] => rounds.map(({ accepted }) => accepted);
-    findings.ratio(`of the floor at ${connections}`, pairwise(rates(naive.rounds), rates(floor.rounds)));
+    findings.ratio(`of the floor at ${connections}`, pairwise(ratesOf(naive.rounds), ratesOf(floor.rounds)));
     reports.push(naive.warmUp.report, ...naive.rounds.map(({ report }) => report));
   }
   checkStatuses(findings, 'naive', reports, [201]);

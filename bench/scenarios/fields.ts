@@ -10,7 +10,14 @@ import type { Findings } from '../findings.ts';
 import { pairwise, spreadOf } from '../judge.ts';
 import type { LoadGenerator } from '../load/load-generator.ts';
 import type { LoadRequest } from '../load/load-job.ts';
-import { type Contender, checkStatuses, interleavedRounds, type Round } from '../measure.ts';
+import {
+  type Contender,
+  checkStatuses,
+  interleavedRounds,
+  latenciesOf,
+  type Round,
+  reportsOf,
+} from '../measure.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
 import type { Spawned } from '../servers/spawned.ts';
 import type { BenchApp, Workbench } from '../servers/workbench.ts';
@@ -86,12 +93,7 @@ async function measureWrites(
   });
   const none = cpu(results.get('0 fields')?.rounds ?? []);
   for (const [name, { rounds }] of results) {
-    checkStatuses(
-      findings,
-      name,
-      rounds.map(({ report }) => report),
-      [201],
-    );
+    checkStatuses(findings, name, reportsOf(rounds), [201]);
     findings.figure(`an event with ${name}: CPU of service and PostgreSQL`, 'µs', cpu(rounds));
     findings.figure(
       `an event with ${name}: answers`,
@@ -176,16 +178,9 @@ async function measureReads(
     const results = [
       ...(await interleavedRounds(bench, generator, contenders, { connections: 1, ...length })),
     ];
-    const medians = results.map(([, { rounds }]) =>
-      rounds.map(({ report }) => report.latency?.p50 ?? Number.NaN),
-    );
+    const medians = results.map(([, { rounds }]) => latenciesOf(reportsOf(rounds), 'p50'));
     for (const [index, [name, { rounds }]] of results.entries()) {
-      checkStatuses(
-        findings,
-        name,
-        rounds.map(({ report }) => report),
-        [200],
-      );
+      checkStatuses(findings, name, reportsOf(rounds), [200]);
       findings.figure(`${name}: p50`, 'ms', medians[index] ?? []);
       if (index === 0) continue;
       // Either will do: so much more than without a filter, or a time that is short in itself.

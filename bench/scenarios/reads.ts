@@ -2,7 +2,7 @@
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
 import type { LoadRequest } from '../load/load-job.ts';
-import { type Contender, checkStatuses, interleavedRounds } from '../measure.ts';
+import { addReads, type Contender, interleavedRounds } from '../measure.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
 import { type SeededApp, seededApp } from '../servers/seed-events.ts';
 import type { Workbench } from '../servers/workbench.ts';
@@ -130,19 +130,7 @@ async function run(
     const results = await interleavedRounds(bench, generator, contenders, { connections: 1, ...round });
     const medians: number[][] = [];
     for (const [name, { rounds }] of results) {
-      checkStatuses(
-        findings,
-        name,
-        rounds.map(({ report }) => report),
-        [200],
-      );
-      medians.push(rounds.map(({ report }) => report.latency?.p50 ?? Number.NaN));
-      findings.figure(`${name}: p50`, 'ms', medians.at(-1) ?? []);
-      findings.figure(
-        `${name}: p99`,
-        'ms',
-        rounds.map(({ report }) => report.latency?.p99 ?? Number.NaN),
-      );
+      medians.push(addReads(findings, name, rounds));
       findings.figure(
         `${name}: CPU of server and database`,
         'µs',

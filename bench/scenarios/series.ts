@@ -3,7 +3,7 @@
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
 import { addDashboardUser, type SeriesRange, seriesPath, signIn } from '../load/dashboard-user.ts';
-import { type Contender, checkStatuses, interleavedRounds } from '../measure.ts';
+import { addReads, type Contender, interleavedRounds } from '../measure.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
 import { seedYear, YEAR_END } from '../servers/seed-counts.ts';
 import type { BenchApp, Workbench } from '../servers/workbench.ts';
@@ -96,19 +96,7 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
       const results = await interleavedRounds(bench, generator, contenders, { connections: 1, ...round });
       const medians: number[][] = [];
       for (const [contender, { rounds }] of results) {
-        checkStatuses(
-          findings,
-          contender,
-          rounds.map(({ report }) => report),
-          [200],
-        );
-        medians.push(rounds.map(({ report }) => report.latency?.p50 ?? Number.NaN));
-        findings.figure(`${contender}: p50`, 'ms', medians.at(-1) ?? []);
-        findings.figure(
-          `${contender}: p99`,
-          'ms',
-          rounds.map(({ report }) => report.latency?.p99 ?? Number.NaN),
-        );
+        medians.push(addReads(findings, contender, rounds));
       }
       const [smaller = [], larger = []] = medians;
       findings.ratio(`ten times as many events, ${name}, ${timezone}`, pairwise(larger, smaller), {
