@@ -25,6 +25,10 @@ export class Problem extends Error {
   }
 }
 
+/** What was thrown, as a problem. */
+export const asProblem = (error: unknown, message = 'Something went wrong'): Problem =>
+  error instanceof Problem ? error : new Problem(message, { details: String(error) });
+
 export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
 
 export interface CallOptions {

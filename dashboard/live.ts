@@ -1,5 +1,6 @@
 /** The live feed of an app, while one of its pages is visible. */
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
+import { useLatest } from './latest.ts';
 import { renewals } from './state.ts';
 
 /** A browser opens at most six connections per server (HTTP/1.1), so hidden tabs close theirs. */
@@ -21,8 +22,7 @@ export function useLive(
 ): boolean {
   const [isLost, setLost] = useState(false);
   const isOffline = useOffline();
-  const latest = useRef(onMessage);
-  latest.current = onMessage;
+  const latest = useLatest(onMessage);
   useEffect(() => {
     if (!on) return;
     let source: EventSource | null = null;

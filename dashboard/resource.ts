@@ -1,6 +1,7 @@
 /** Loads data for components: one request at a time; the last answer is shown while the next one loads. */
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { call, Problem } from './api.ts';
+import { asProblem, call, type Problem } from './api.ts';
+import { useLatest } from './latest.ts';
 
 export interface Resource<T> {
   readonly data: T | undefined;
@@ -79,8 +80,6 @@ export function useResource<T>(key: string | null, options: ResourceOptions<T> =
     problem: null,
     loading: true,
   });
-  const current = useRef(key);
-  current.current = key;
 
   useEffect(() => {
     if (key === null) return;
@@ -103,9 +102,7 @@ export function useResource<T>(key: string | null, options: ResourceOptions<T> =
       },
       (error: unknown) => {
         if (aborter.signal.aborted) return;
-        const problem =
-          error instanceof Problem ? error : new Problem('Something went wrong', { details: String(error) });
-        setState((old) => ({ ...old, problem, loading: false }));
+        setState((old) => ({ ...old, problem: asProblem(error), loading: false }));
       },
     );
     return () => aborter.abort();
@@ -133,8 +130,7 @@ const AGAIN_MS = 10_000;
 
 /** Asks again for what has failed for a reason that passes: no connection, a server that is busy or starts. */
 export function useAgain(problem: Problem | null, again: () => void): void {
-  const latest = useRef(again);
-  latest.current = again;
+  const latest = useLatest(again);
   useEffect(() => {
     if (problem === null || (problem.status > 0 && problem.status < 500 && problem.status !== 429)) return;
     const ask = (): void => latest.current();
@@ -150,8 +146,7 @@ export function useAgain(problem: Problem | null, again: () => void): void {
 
 /** Does something again and again while it is wanted and the page is seen, and once the page is seen again. */
 export function useRepeated(again: () => void, ms: number, isWanted = true): void {
-  const latest = useRef(again);
-  latest.current = again;
+  const latest = useLatest(again);
   useEffect(() => {
     if (!isWanted) return;
     const turn = (): void => {
@@ -199,9 +194,7 @@ export function useAction<A extends readonly unknown[]>(work: (...given: A) => P
       try {
         await work(...given);
       } catch (error) {
-        setProblem(
-          error instanceof Problem ? error : new Problem('Something went wrong', { details: String(error) }),
-        );
+        setProblem(asProblem(error));
       } finally {
         running.current = false;
         setBusy(false);

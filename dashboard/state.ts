@@ -1,6 +1,6 @@
 /** What all pages share: who is signed in, the theme, the time that relative ranges end at, and short notices. */
 import type { Session } from '../src/api-types/answers.ts';
-import { call, Problem, whenSignedOut } from './api.ts';
+import { asProblem, call, type Problem, whenSignedOut } from './api.ts';
 import { forgetAll } from './resource.ts';
 import { signal } from './signal.ts';
 
@@ -40,7 +40,7 @@ export async function loadSession(): Promise<void> {
   try {
     session.value = await call<Session>('GET', '/api/session');
   } catch (error) {
-    sessionProblem.value = error instanceof Problem ? error : new Problem('The page could not be set up');
+    sessionProblem.value = asProblem(error, 'The page could not be set up');
   }
 }
 

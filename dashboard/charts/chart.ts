@@ -3,6 +3,7 @@ import type { VNode } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { bucketName, spanText } from '../format.ts';
 import { html } from '../html.ts';
+import { useLatest } from '../latest.ts';
 import { theme } from '../state.ts';
 import type { Drawing, Range } from './drawing.ts';
 import type { Edges } from './gestures.ts';
@@ -33,8 +34,7 @@ export default function Chart(props: ChartProps): VNode {
   const plot = useRef<Plot | null>(null);
   const tooltip = useRef<Tooltip | null>(null);
   /** The latest props for the plot's handlers: the plot outlives renders. */
-  const latest = useRef(props);
-  latest.current = props;
+  const latest = useLatest(props);
   const cursor = useKeyboardCursor(latest, plot);
   /** The bucket below the pointer, or at the cursor of the keyboard. */
   const pointed = useRef<number | null>(null);

@@ -1,5 +1,6 @@
 /** A line over the chart's buckets that is no number of events: a ratio, or a statistic, of all events and apart by types or values. */
 import type { Compared, MeasureStat, NumberStats, Series, StatColumns } from '../../src/api-types/answers.ts';
+import { sum } from '../../src/base/sum.ts';
 import { average, change, compact, count, fixed, share } from '../format.ts';
 import type { Mode } from '../url.ts';
 import {
@@ -437,5 +438,3 @@ export function measuredIn(format: NumberStats['format']): (value: number) => st
     return unit === null ? text : `${text}\u00a0${unit}`;
   };
 }
-
-const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);

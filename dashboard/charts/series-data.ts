@@ -1,5 +1,6 @@
 /** The server's columns as the lines of a chart: which are shown, in which color, and how they stack. */
 import type { Series } from '../../src/api-types/answers.ts';
+import { sum } from '../../src/base/sum.ts';
 import { clock, dayMonth, month, year } from '../format.ts';
 import { toWalls } from '../time-zone.ts';
 import { HIDDEN, type Mode, type Scale, type View } from '../url.ts';
@@ -169,8 +170,6 @@ export function allOf(
     withHidden && more ? counts.map((count, index) => count + (more[index] ?? 0)) : counts;
   return { all: add(all, hidden?.counts), compared: compared && add(compared.all, hidden?.compared) };
 }
-
-const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
 
 /** What lines had together in the interval that is compared with; null where nothing is compared. */
 function comparedTotal(lines: readonly Line[]): number | null {

@@ -7,6 +7,7 @@ import { valuesAt } from '../explore/fields.ts';
 import { valueText } from '../filter-text.ts';
 import { date, exact, preciseClock } from '../format.ts';
 import { html, keptWhileSame } from '../html.ts';
+import { useLatest } from '../latest.ts';
 import { useOpened } from '../places.ts';
 import type { ViewAndChange } from '../view.ts';
 import { EventDetail } from './event-detail.ts';
@@ -73,8 +74,7 @@ function Chunk({ events, before, selected, style, isFar }: EventChunkProps): VNo
     setOpen((now) =>
       now.has(id) ? new Set([...now].filter((other) => other !== id)) : new Set([...now, id]),
     );
-  const latest = useRef(toggle);
-  latest.current = toggle;
+  const latest = useLatest(toggle);
   const onToggle = useCallback((id: string) => latest.current(id), []);
   const { zone } = style.viewed.view;
   const dayOf = (event: EventRow): string => date(Date.parse(event.createdAt), zone);

@@ -1,5 +1,5 @@
 /** A button with a panel below it: closes on Escape, on a click elsewhere, and when the focus leaves. */
-import type { VNode } from 'preact';
+import type { RefObject, VNode } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { focusFirst } from '../focus.ts';
 import { type Children, html } from '../html.ts';
@@ -19,6 +19,19 @@ export interface PopoverProps {
 /** Best first: what is chosen now, or what there is. */
 const FIRST = ['[autofocus]', '[aria-checked=true], [aria-pressed=true]', 'button, input, a'] as const;
 
+/** Tells that a click or the focus is elsewhere. @returns ends that */
+export function onLeave(root: RefObject<Element | null>, left: () => void): () => void {
+  const leave = (event: Event): void => {
+    if (event.target instanceof Node && !root.current?.contains(event.target)) left();
+  };
+  document.addEventListener('pointerdown', leave);
+  document.addEventListener('focusin', leave);
+  return () => {
+    document.removeEventListener('pointerdown', leave);
+    document.removeEventListener('focusin', leave);
+  };
+}
+
 export function Popover({ icon, text, label, atEnd = false, children }: PopoverProps): VNode {
   const [open, setOpen] = useState(false);
   const root = useRef<HTMLDivElement>(null);
@@ -33,15 +46,7 @@ export function Popover({ icon, text, label, atEnd = false, children }: PopoverP
   useLayoutEffect(() => {
     if (!open) return;
     focusFirst(panel.current, FIRST);
-    const leave = (event: Event): void => {
-      if (event.target instanceof Node && !root.current?.contains(event.target)) setOpen(false);
-    };
-    document.addEventListener('pointerdown', leave);
-    document.addEventListener('focusin', leave);
-    return () => {
-      document.removeEventListener('pointerdown', leave);
-      document.removeEventListener('focusin', leave);
-    };
+    return onLeave(root, () => setOpen(false));
   }, [open]);
 
   return html`<div

@@ -1,7 +1,8 @@
 /** Which time zone everything is shown in. */
 import type { VNode } from 'preact';
-import { useMemo, useRef } from 'preact/hooks';
+import { useMemo } from 'preact/hooks';
 import { html } from '../html.ts';
+import { useLatest } from '../latest.ts';
 import { zoneNames } from '../time-zone.ts';
 
 export interface ZoneProps {
@@ -10,8 +11,7 @@ export interface ZoneProps {
 }
 
 export function ZoneSelect({ zone, onPick }: ZoneProps): VNode {
-  const pick = useRef(onPick);
-  pick.current = onPick;
+  const pick = useLatest(onPick);
   return useMemo(
     () => html`<select
       aria-label="Time zone"

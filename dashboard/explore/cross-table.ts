@@ -1,7 +1,7 @@
 /** A measure by one or two paths of payloads, declared or not: counts answer it where they can, otherwise the events are read, with progress. */
 import type { VNode } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import { callLines, Problem } from '../api.ts';
+import { asProblem, callLines, type Problem } from '../api.ts';
 import { measuredIn } from '../charts/curve.ts';
 import { Dialog } from '../components/dialog.ts';
 import { ProblemBox } from '../components/problem.ts';
@@ -132,7 +132,7 @@ function useQuery(appId: string, { view, span }: ViewAndChange, by: readonly str
     callLines<QueryLine>(`/api/apps/${appId}/query`, body, aborter.signal, (line) => tell({ line })).catch(
       (error: unknown) => {
         if (aborter.signal.aborted) return;
-        tell({ problem: error instanceof Problem ? error : new Problem('The events could not be read') });
+        tell({ problem: asProblem(error, 'The events could not be read') });
       },
     );
     return () => aborter.abort();

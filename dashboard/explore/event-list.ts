@@ -12,6 +12,7 @@ import { ProblemBox } from '../components/problem.ts';
 import { Skeleton } from '../components/waiting.ts';
 import { compact, count, counted, dateTime, spanText } from '../format.ts';
 import { html } from '../html.ts';
+import { useLatest } from '../latest.ts';
 import { type Bucket, chosenTypes, type View } from '../url.ts';
 import {
   asksForHidden,
@@ -118,8 +119,7 @@ function namesWidth(names: ReadonlyMap<string, string>): string {
 /** One object until a value changes: rows are rendered again for a new one. */
 function useRowStyle({ appId, viewed, list, series, names, onFilter }: EventListProps): RowStyle {
   const { view } = viewed;
-  const latest = useRef(viewed);
-  latest.current = viewed;
+  const latest = useLatest(viewed);
   const [only, second] = chosenTypes(view);
   const hasRows = list.pages.length > 0;
   // Only fields of the first page: rows that are loaded later, or arrive, move no column.
@@ -253,8 +253,7 @@ function SearchProgress({ list, scan, series, view }: ProgressProps): VNode {
 /** Calls when the end of the list comes near. */
 function useSentinel(reached: () => void, dependencies: readonly unknown[]) {
   const place = useRef<HTMLDivElement>(null);
-  const latest = useRef(reached);
-  latest.current = reached;
+  const latest = useLatest(reached);
   useEffect(() => {
     if (place.current === null) return;
     const observer = new IntersectionObserver(

@@ -1,6 +1,6 @@
 /** Pages of events, newest first, each after the cursor of the previous one: new events do not shift them. */
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { callText, Problem } from '../api.ts';
+import { asProblem, callText, type Problem } from '../api.ts';
 import { type EventPage, type EventRow, readEventPage } from '../event-rows.ts';
 import { rangeText } from '../range.ts';
 import { sentEarly, useAgain } from '../resource.ts';
@@ -74,10 +74,7 @@ export function useEventPages(appId: string, view: View, scope: ListScope): Even
       }));
     } catch (error) {
       if (signal.aborted) return;
-      const problem =
-        error instanceof Problem
-          ? error
-          : new Problem('The events could not be read', { details: String(error) });
+      const problem = asProblem(error, 'The events could not be read');
       setState((known) => ({ ...known, loading: false, problem }));
     }
   };

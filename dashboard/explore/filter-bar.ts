@@ -4,6 +4,7 @@ import { useEffect, useId, useRef, useState } from 'preact/hooks';
 import type { EventType, TypedConditions } from '../../src/api-types/answers.ts';
 import { call } from '../api.ts';
 import { Icon } from '../components/icon.ts';
+import { onLeave } from '../components/popover.ts';
 import { matches } from '../components/search.ts';
 import type { EventPage } from '../event-rows.ts';
 import { typable, typedConditionsPath, typedPath, valueText, withCondition } from '../filter-text.ts';
@@ -89,16 +90,7 @@ export function FilterBar({
       : [];
   const offers = offersAs(isStale ? undefined : data);
   useEffect(() => {
-    if (!open) return;
-    const leave = (event: Event): void => {
-      if (event.target instanceof Node && !root.current?.contains(event.target)) setOpen(false);
-    };
-    document.addEventListener('pointerdown', leave);
-    document.addEventListener('focusin', leave);
-    return () => {
-      document.removeEventListener('pointerdown', leave);
-      document.removeEventListener('focusin', leave);
-    };
+    if (open) return onLeave(root, () => setOpen(false));
   }, [open]);
   const choose = (offer: Offer): void => {
     setActive(-1);

@@ -2,6 +2,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { callText } from '../api.ts';
 import { type EventRow, lacksPayloads, readEventPage, readNews } from '../event-rows.ts';
+import { useLatest } from '../latest.ts';
 import { countNews, isWanted, useLive } from '../live.ts';
 import { isOpen, rangeText } from '../range.ts';
 import { now } from '../state.ts';
@@ -72,8 +73,7 @@ export function useFollow(options: FollowOptions): Follow {
 
 /** Tells the first message at once, and those that follow within a second together: the page is drawn once for them. */
 function useGathered(tell: (news: string | null) => void): (news: string | null) => void {
-  const latest = useRef(tell);
-  latest.current = tell;
+  const latest = useLatest(tell);
   const timer = useRef(0);
   const gathered = useRef<(string | null)[]>([]);
   useEffect(() => () => clearTimeout(timer.current), []);
@@ -186,8 +186,7 @@ function useArrivalSearch(
   /** Where the next search begins; null: nobody knows, and the list is asked for again. */
   const since = useRef<number | null>(Infinity);
   const known = useRef(new Set<string>());
-  const latest = useRef(take);
-  latest.current = take;
+  const latest = useLatest(take);
   const query = eventsQuery(view, { from: null, to: null }).toString();
   useEffect(() => {
     known.current = new Set();

@@ -2,6 +2,7 @@
 import type { RefObject } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { EventPage, EventRow } from '../event-rows.ts';
+import { useLatest } from '../latest.ts';
 
 export interface RowSelection {
   readonly ids: ReadonlySet<string>;
@@ -23,8 +24,7 @@ export function useRowSelection(
   const [ids, select] = useState(NONE);
   /** Where a selection begins: the row that was pressed, or reached by a key, without Shift. */
   const anchor = useRef<string | null>(null);
-  const latest = useRef(pages);
-  latest.current = pages;
+  const latest = useLatest(pages);
   useEffect(() => {
     const selectTo = (id: string): void => {
       const all = latest.current.flatMap(({ events }) => events.map((event) => event.id));

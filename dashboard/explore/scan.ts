@@ -5,7 +5,8 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { ScanPart, Series } from '../../src/api-types/answers.ts';
 import { type SearchedBy, searchedByBoth } from '../../src/base/searched-by.ts';
-import { call, Problem } from '../api.ts';
+import { sum } from '../../src/base/sum.ts';
+import { asProblem, call, type Problem } from '../api.ts';
 import { allOf, countedPart } from '../charts/series-data.ts';
 import { comparedSpan, rangeText, type Span } from '../range.ts';
 import { type Resource, useAgain } from '../resource.ts';
@@ -166,9 +167,7 @@ export function useScan(
       while (earlier.frame.next !== null && performance.now() - begun < MOST_COMPARED_MS);
       if (earlier.frame.next === null) tell({ series: compared(series, view, sums, earlier) });
     })().catch((error: unknown) => {
-      const problem =
-        error instanceof Problem ? error : new Problem('The search failed', { details: String(error) });
-      tell({ problem, isRunning: false, isStopped: true });
+      tell({ problem: asProblem(error, 'The search failed'), isRunning: false, isStopped: true });
     });
   };
   useEffect(() => {
@@ -271,8 +270,6 @@ function withColumn(counts: readonly number[], { at, counts: more }: ScanPart['r
   });
   return sums;
 }
-
-const sum = (counts: readonly number[]): number => counts.reduce((total, count) => total + count, 0);
 
 /** Columns as one. */
 const compact = (columns: readonly (readonly number[])[], like: readonly number[]): number[] =>

@@ -23,6 +23,7 @@ import { useTypes } from '../explore/type-names.ts';
 import { withCondition } from '../filter-text.ts';
 import { rangeLabel, spanText } from '../format.ts';
 import { html } from '../html.ts';
+import { useLatest } from '../latest.ts';
 import { opened } from '../places.ts';
 import { rangeText, wider } from '../range.ts';
 import { useResource } from '../resource.ts';
@@ -174,8 +175,7 @@ function useCanonicalAddress({ view, change }: ViewAndChange): void {
 
 /** One function for every render, so that rows stay as they are. */
 function useFilter(viewed: ViewAndChange): OnFilter {
-  const latest = useRef(viewed);
-  latest.current = viewed;
+  const latest = useLatest(viewed);
   return useCallback((path, value, not, isAll) => {
     const { view, change } = latest.current;
     const filters = withCondition(isAll ? [] : view.filters, path, value, not);

@@ -19,16 +19,13 @@ const ABOUT =
 
 type Key = Pick<BrowserKey, 'name' | 'types' | 'browserKey'>;
 
-export function BrowserKeys({ app, resource, onChanged }: SectionProps<BrowserKeyList>): VNode {
+export function BrowserKeys(props: SectionProps<BrowserKeyList>): VNode {
+  const { app, resource } = props;
   const path = `/api/apps/${app.appId}/browser-keys`;
-  const { data, reload } = resource;
+  const { data } = resource;
   const [creating, setCreating] = useState(false);
   const [shown, setShown] = useState<Key | null>(null);
-  const changed = (): void => {
-    reload();
-    onChanged();
-  };
-  const [revocation, problem] = useRevocation(path, changed);
+  const [changed, revocation, problem] = useRevocation(path, props);
   return html`<${Section} title="Browser keys" about=${ABOUT}>
     <${Waiting} for=${resource} lines=${3} />
     ${problem}

@@ -19,17 +19,14 @@ import { useRevocation } from './revocation.ts';
 
 const ABOUT = 'Give each program a token: you see who sends, and replace or end one alone.';
 
-export function Producers({ app, resource, onChanged }: SectionProps<ProducerList>): VNode {
+export function Producers(props: SectionProps<ProducerList>): VNode {
+  const { app, resource } = props;
   const path = `/api/apps/${app.appId}/producers`;
-  const { data, reload } = resource;
+  const { data } = resource;
   const [creating, setCreating] = useState(false);
   const [shown, setShown] = useState<NewProducer | null>(null);
   const [rotating, setRotating] = useState<Producer | null>(null);
-  const changed = (): void => {
-    reload();
-    onChanged();
-  };
-  const [revocation, problem] = useRevocation(path, changed);
+  const [changed, revocation, problem] = useRevocation(path, props);
   const show = useAction(async ({ tokenId, name }: Producer) => {
     const { loggingToken } = await call<NewProducer>('GET', `${path}/${tokenId}/token`);
     setShown({ tokenId, name, loggingToken });

@@ -37,16 +37,13 @@ export interface ResourceTokensProps extends SectionProps<ResourceTokenList> {
   readonly members: readonly Member[] | undefined;
 }
 
-export function ResourceTokens({ app, resource, members, onChanged }: ResourceTokensProps): VNode {
+export function ResourceTokens(props: ResourceTokensProps): VNode {
+  const { app, resource, members } = props;
   const path = `/api/apps/${app.appId}/tokens`;
-  const { data, reload } = resource;
+  const { data } = resource;
   const [creating, setCreating] = useState(false);
   const [made, setMade] = useState<string | null>(null);
-  const changed = (): void => {
-    reload();
-    onChanged();
-  };
-  const [revocation, problem] = useRevocation(path, changed);
+  const [changed, revocation, problem] = useRevocation(path, props);
   return html`<${Section} title="Resource tokens" about="For tools that read events over HTTP. They cannot write.">
     <${Waiting} for=${resource} lines=${3} />
     ${problem}

@@ -4,7 +4,7 @@ import { call } from '../../api.ts';
 import { ProblemBox } from '../../components/problem.ts';
 import { rowButton } from '../../components/table.ts';
 import { html } from '../../html.ts';
-import { useAction } from '../../resource.ts';
+import { type Resource, useAction } from '../../resource.ts';
 import { notify } from '../../state.ts';
 
 interface Revocable {
@@ -14,11 +14,18 @@ interface Revocable {
   readonly restorableUntil?: string;
 }
 
-/** @param path of the tokens @returns the button of a row, and why the last change failed */
+/** @param path of the tokens @returns what a change of the list calls, the button of a row, and why the last change failed */
 export function useRevocation(
   path: string,
-  changed: () => void,
-): readonly [button: (one: Revocable) => VNode | null, problem: VNode] {
+  {
+    resource,
+    onChanged,
+  }: { readonly resource: Pick<Resource<never>, 'reload'>; readonly onChanged: () => void },
+): readonly [changed: () => void, button: (one: Revocable) => VNode | null, problem: VNode] {
+  const changed = (): void => {
+    resource.reload();
+    onChanged();
+  };
   const restore = useAction(async ({ tokenId, name }: Revocable) => {
     await call('POST', `${path}/${tokenId}/restore`);
     notify(`${name} was restored`);
@@ -31,6 +38,7 @@ export function useRevocation(
     changed();
   });
   return [
+    changed,
     (one) =>
       one.revokedAt === null
         ? rowButton('Revoke', one.name, () => revoke.run(one))
