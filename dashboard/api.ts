@@ -6,7 +6,6 @@ export class Problem extends Error {
   readonly status: number;
   /** The server's code, or UNREACHABLE. */
   readonly code: string;
-  /** The longer explanation. */
   readonly details: string;
   /** What to look for in the server's log; null where there was no answer. */
   readonly requestId: string | null;

@@ -206,7 +206,6 @@ export function betweenText(
   return isWhole ? formatter(zone, DATE).formatRange(from, to - 1) : spanText(from, to, zone);
 }
 
-/** The presets as pairs of URL value and label. */
 /** What addresses call a range, or that each view has its own. */
 export function rangeName(text: string, zone: string): string {
   const range = parseRange(text);

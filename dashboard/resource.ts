@@ -9,7 +9,6 @@ export interface Resource<T> {
   readonly loading: boolean;
   /** Whether `data` belongs to an earlier key. */
   readonly isStale: boolean;
-  /** Reloads. */
   readonly reload: () => void;
   /** Replaces `data`, for example after a change. */
   readonly replace: (data: T) => void;

@@ -47,7 +47,6 @@ export function Confirm(props: ConfirmProps): VNode {
 }
 
 export interface FormDialogProps extends RequestProps {
-  /** What its button says. */
   readonly submit: Children;
   /** The notice once it is done; absent: none. */
   readonly said?: string;

@@ -53,7 +53,6 @@ export function Select({ label, name, options, chosen, hint, onChosen }: SelectP
 
 export interface FormProps {
   readonly action: Action<[values: Record<string, string>, form: HTMLFormElement]>;
-  /** What the button says. */
   readonly submit: Children;
   /** `row`: the button is next to the fields. `stacked`: below them. */
   readonly layout?: 'row' | 'stacked';

@@ -38,7 +38,6 @@ import { useSecond } from './segment.ts';
 
 export interface ChartCardProps {
   readonly appId: string;
-  /** The app's name. */
   readonly name: string;
   readonly series: Resource<Series>;
   readonly types: readonly EventType[];

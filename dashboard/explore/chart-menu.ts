@@ -13,7 +13,6 @@ import type { ViewAndChange } from '../view.ts';
 import { chartPicture, fileName, save } from './files.ts';
 
 export interface ChartMenuProps {
-  /** The app's name. */
   readonly name: string;
   readonly drawing: Drawing;
   readonly viewed: ViewAndChange;

@@ -1,6 +1,7 @@
 /** A measure by one or two paths of payloads, declared or not: counts answer it where they can, otherwise the events are read, with progress. */
 import type { VNode } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
+import type { QueryLine } from '../../src/api-types/answers.ts';
 import { asProblem, callLines, type Problem } from '../api.ts';
 import { measuredIn } from '../charts/curve.ts';
 import { Dialog } from '../components/dialog.ts';
@@ -15,23 +16,6 @@ import { eventsQuery, type ViewAndChange } from '../view.ts';
 /** Groups that are asked for, and columns of the second path. */
 const MOST_GROUPS = 1_000;
 const MOST_COLUMNS = 8;
-
-/** A line of the answer, as the API describes it. */
-interface QueryLine {
-  readonly complete: boolean;
-  readonly counted: boolean;
-  readonly scannedFrom?: string;
-  readonly events: number;
-  readonly looked?: number;
-  readonly groups: readonly {
-    readonly by?: Readonly<Record<string, unknown>>;
-    readonly numbersIn?: readonly string[];
-    readonly other?: true;
-    readonly count: number;
-    readonly of?: Readonly<Record<string, Readonly<Record<string, number | string | null>>>>;
-  }[];
-  readonly stopped?: string;
-}
 
 interface Asked {
   readonly line: QueryLine | null;

@@ -140,7 +140,6 @@ export function TypesPage({ appId, app }: TabProps): VNode {
 }
 
 interface SchemaCellProps {
-  /** Name of the type. */
   readonly name: string;
   readonly schema: SchemaSummary | undefined;
   readonly isOwner: boolean;

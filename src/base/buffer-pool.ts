@@ -16,7 +16,6 @@ export class BufferPool {
   readonly #idle: Buffer[][] = [];
   #idleBytes = 0;
 
-  /** Bytes of the idle buffers. */
   get idleBytes(): number {
     return this.#idleBytes;
   }

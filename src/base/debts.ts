@@ -5,7 +5,6 @@ export interface DebtsOptions {
   /** Beyond so many keys the one that was used longest ago is forgotten. */
   readonly maxKeys: number;
   readonly forgivenPerSecond: number;
-  /** Milliseconds of a clock. */
   readonly now: () => number;
 }
 

@@ -70,7 +70,6 @@ export class Room {
     }
   }
 
-  /** What a holder has. */
   of(holder: Path): Amount {
     return this.#find(holder) ?? NOTHING;
   }

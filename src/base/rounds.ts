@@ -1,7 +1,6 @@
 /** Work that is repeated for as long as the service runs: one round at a time, with a pause between two. */
 
 export interface RoundsOptions {
-  /** One round. */
   readonly work: () => Promise<void>;
   /** Milliseconds between the end of a round and the begin of the next one. */
   readonly pauseMs: () => number;
@@ -17,7 +16,6 @@ export interface RoundsOptions {
 export class Rounds {
   readonly #options: RoundsOptions;
   #timer: NodeJS.Timeout | null = null;
-  /** The round that runs. */
   #round: Promise<void> | null = null;
   #isFailing = false;
   #isStopped = false;

@@ -73,7 +73,6 @@ export class Slots {
   readonly #maxWaiting: number;
   readonly #mostOfAccount: number;
   readonly #waiting = new Turns<Entry>();
-  /** Places by account. */
   readonly #taken = new Map<Account, number>();
   #free: number;
   #evicted = 0;
@@ -90,7 +89,6 @@ export class Slots {
     this.#mostOfAccount = Math.min(mostOfAccount, places < FEWEST_WITH_RESERVE ? places : places - 1);
   }
 
-  /** Work that waits. */
   get waiting(): number {
     return this.#waiting.size;
   }

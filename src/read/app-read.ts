@@ -12,7 +12,7 @@ import type { FeedHolder } from './live/live-feeds.ts';
 /** A read of an app by a caller with access to it. */
 export interface ReadCall {
   readonly exchange: ReadWaiter & Pick<Exchange, 'query' | 'header'>;
-  readonly app: { /** Internal id. */ readonly id: number; readonly appId: string };
+  readonly app: { readonly id: number; readonly appId: string };
   /** Whose access it is. */
   readonly holder: FeedHolder;
   /** Whose turns it takes: the account of the holder first. */

@@ -192,7 +192,6 @@ function impossibleOf(typeId: readonly string[], typeName: readonly string[]): R
 }
 
 export interface ChartType {
-  /** Internal id. */
   readonly id: number;
   readonly typeId: string;
   readonly name: string;

@@ -48,7 +48,6 @@ export const NEW_ANNOTATION: Schema = objectOf(
   { title: 'NewAnnotation', optional: ['kind', 'at', 'until'] },
 );
 
-/** @param now milliseconds since 1970 */
 export function parseAnnotation(text: string, now: number): NewAnnotation | Rejection {
   const body = FORM(text);
   if (body instanceof Rejection) return body;

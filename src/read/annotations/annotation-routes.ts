@@ -13,7 +13,6 @@ import { parseAnnotation } from './annotation-body.ts';
 export interface AnnotationRoutesOptions {
   readonly api: Api;
   readonly sql: Sql;
-  /** Milliseconds since 1970. */
   readonly now: () => number;
 }
 

@@ -205,11 +205,25 @@ function tooMuch({ filter, ...texts }: Parameters<typeof conditionsOf>[0]): Reje
 }
 
 /** The buckets of a chart: as few as it says, or of a width. */
-export function bucketsAsked({
+function bucketsAsked({
   buckets,
   width,
 }: Pick<ChartQuestion, 'buckets' | 'width'>): number | { readonly from: WidthName } {
   return width === 'auto' ? buckets : { from: width };
+}
+
+/** What a chart asks of the counts, or of the rows. @param typeIds internal ids; null: all types */
+export function requestOf(
+  appId: number,
+  typeIds: readonly number[] | null,
+  query: Pick<ChartQuestion, 'from' | 'to' | 'timezone' | 'buckets' | 'width'>,
+  now: number,
+) {
+  return {
+    ...({ appId, typeIds, timezone: query.timezone ?? 'UTC', exactEnds: 'both' } as const),
+    ...intervalOf(query, now),
+    buckets: bucketsAsked(query),
+  };
 }
 
 /** The interval of a chart. The current millisecond is part of the present. */

@@ -25,13 +25,7 @@ import { nameOf } from '../fields/shown-value.ts';
 import { whyNotCounted } from '../fields/why-not-counted.ts';
 import { COUNTED_LATER } from '../filter/counted-values.ts';
 import { findTypesLeft } from '../scope-query.ts';
-import {
-  bucketsAsked,
-  conditionsOf,
-  intervalOf,
-  NUMBERS_QUERY,
-  type NumbersQuestion,
-} from './chart-query.ts';
+import { conditionsOf, NUMBERS_QUERY, type NumbersQuestion, requestOf } from './chart-query.ts';
 import { binsOf, histogramOfAll, statColumns } from './number-stats.ts';
 import { type ChartRouteOptions, TOO_LONG } from './series-columns.ts';
 
@@ -72,7 +66,7 @@ export function numbersRoute(options: ChartRouteOptions): Route {
 export async function readNumbersOf(
   options: Pick<ChartRouteOptions, 'now' | 'monotonic'>,
   place: ReadPlace,
-  app: { /** Internal id. */ readonly id: number; readonly appId: string },
+  app: { readonly id: number; readonly appId: string },
   query: NumbersQuestion,
   { readsRows }: { readonly readsRows: boolean },
 ): Promise<NumberStats | Rejection> {
@@ -80,19 +74,14 @@ export async function readNumbersOf(
   const { sql, events } = place;
   const { rows, filter } = conditionsOf(query);
   if (rows instanceof Rejection) return rows;
-  const { typeId, exceptTypeId, hidden, timezone, by, byType, lines } = query;
+  const { typeId, exceptTypeId, hidden, by, byType, lines } = query;
   const kind = query.stat === 'distinct' ? 'distinct' : 'number';
   const withBins = query.stat === HISTOGRAM;
   // It is required.
   const { sent, path } = query.of ?? { sent: '', path: [] };
   const typeIds = await findTypesLeft(sql, app.id, { typeId, typeName: [], exceptTypeId, hidden });
   if (typeIds instanceof Rejection) return typeIds;
-  const request = {
-    ...({ appId: app.id, typeIds, timezone: timezone ?? 'UTC', exactEnds: 'both' } as const),
-    ...intervalOf(query, now()),
-    buckets: bucketsAsked(query),
-    withBins,
-  };
+  const request = { ...requestOf(app.id, typeIds, query, now()), withBins };
   const question: SummaryQuestion = { kind, of: path, by: null, filter };
   const isCountable = rows === null || filter !== null;
   const isAsked = byType || by !== null;

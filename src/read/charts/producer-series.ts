@@ -13,7 +13,6 @@ import { TOO_LONG } from './series-columns.ts';
 
 export interface ProducerSeriesOptions {
   readonly api: Api;
-  /** Milliseconds since 1970. */
   readonly now: () => number;
   /** Brings to the database what this process has counted. */
   readonly writeUsage: () => Promise<void>;

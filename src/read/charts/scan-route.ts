@@ -5,7 +5,8 @@
 
 import type { Api } from '../../accounts/routes/api.ts';
 import type { ScanPart } from '../../api-types/answers.ts';
-import { listHiddenTypes, numberTypes } from '../../apps/event-types.ts';
+import { numberTypes } from '../../apps/event-types.ts';
+import { countWhile } from '../../base/bisect.ts';
 import { Rejection } from '../../errors.ts';
 import { done } from '../../http/data.ts';
 import type { Route } from '../../http/route.ts';
@@ -17,15 +18,13 @@ import { encodeCursor } from '../../storage/read/event-list.ts';
 import type { StoredEvent } from '../../storage/read/page-request.ts';
 import { type SearchBudget, searchThrough } from '../events/search-page.ts';
 import { nameOf } from '../fields/shown-value.ts';
-import { findExceptTypes, findTypes } from '../scope-query.ts';
-import { bucketsAsked, conditionsOf, intervalOf, SCAN_QUERY } from './chart-query.ts';
-import { TOO_LONG } from './series-columns.ts';
+import { findChartTypes } from '../scope-query.ts';
+import { conditionsOf, requestOf, SCAN_QUERY } from './chart-query.ts';
+import { TOO_LONG, typesLeft } from './series-columns.ts';
 
 export interface ScanRouteOptions {
   readonly api: Api;
-  /** Milliseconds since 1970. */
   readonly now: () => number;
-  /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
   /** What one part may look at. */
   readonly partBudget?: SearchBudget;
@@ -43,23 +42,16 @@ export function scanRoute(options: ScanRouteOptions): Route {
   return api.readInTurn('/api/apps/:appId/scan', 'read', async ({ app, exchange, sql, events, pass }) => {
     const query = SCAN_QUERY.parse(exchange.query);
     if (query instanceof Rejection) return query;
-    const { timezone, by, cursor: after } = query;
+    const { by, cursor: after } = query;
     const { rows } = conditionsOf(query);
     if (rows instanceof Rejection) return rows;
-    const typeIds = await findTypes(sql, app.id, { typeId: query.typeId, typeName: [] });
-    if (typeIds instanceof Rejection) return typeIds;
-    const exceptTypes = await findExceptTypes(sql, app.id, typeIds, query.exceptTypeId);
-    if (exceptTypes instanceof Rejection) return exceptTypes;
-    const hidden = typeIds === null ? await listHiddenTypes(sql, app.id) : [];
-    const apart = hidden.filter(({ id }) => !exceptTypes.includes(id));
-    const asked = {
-      appId: app.id,
-      typeIds,
-      timezone: timezone ?? 'UTC',
-      exactEnds: 'both',
-      buckets: bucketsAsked(query),
-    } as const;
-    const frame = await events.frame({ ...asked, ...intervalOf(query, now()) });
+    const types = await findChartTypes(sql, app.id, query.typeId);
+    if (types instanceof Rejection) return types;
+    const left = await typesLeft(sql, app.id, query, types);
+    if (left instanceof Rejection) return left;
+    const { exceptTypes, apart } = left;
+    const { typeIds } = types;
+    const frame = await events.frame(requestOf(app.id, typeIds, query, now()));
     if (typeof frame === 'string') return TOO_LONG;
     const part = new Part(frame.starts, by, new Set(apart.map(({ typeId }) => typeId)));
     const { next, searchedUntil, searchedBy, looked } = await searchThrough(
@@ -109,7 +101,8 @@ class Part {
   /** @returns false: there is no event after which it has enough */
   add({ createdAt, typeId, payload }: StoredEvent): boolean {
     const counts = this.#hiddenTypes.has(typeId) ? this.#hidden : this.#lineOf(typeId, payload);
-    const index = lastNotAfter(this.#starts, createdAt.getTime());
+    const at = createdAt.getTime();
+    const index = Math.max(0, countWhile(this.#starts.length, (one) => (this.#starts[one] ?? at) <= at) - 1);
     counts.set(index, (counts.get(index) ?? 0) + 1);
     return false;
   }
@@ -146,14 +139,3 @@ const columnOf = (counts: Counts): { at: number[]; counts: number[] } => ({
   at: [...counts.keys()],
   counts: [...counts.values()],
 });
-
-/** The index of the last start that is not after an instant, at least 0. */
-function lastNotAfter(starts: readonly number[], instant: number): number {
-  let [low, high] = [0, starts.length - 1];
-  while (low < high) {
-    const middle = Math.ceil((low + high) / 2);
-    if ((starts[middle] ?? 0) <= instant) low = middle;
-    else high = middle - 1;
-  }
-  return low;
-}

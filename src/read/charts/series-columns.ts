@@ -16,14 +16,12 @@ import type { EventReader } from '../../storage/read/event-reader.ts';
 import { spellPath } from '../fields/payload-paths.ts';
 import { nameOf } from '../fields/shown-value.ts';
 import { type ChartTypes, findChartTypes, findExceptTypes, findTypes } from '../scope-query.ts';
-import { bucketsAsked, CHART_QUERY, type ChartQuestion, conditionsOf, intervalOf } from './chart-query.ts';
+import { CHART_QUERY, type ChartQuestion, conditionsOf, requestOf } from './chart-query.ts';
 import { type LinesQuery, readLines, type SeriesLines } from './series-lines.ts';
 
 export interface ChartRouteOptions {
   readonly api: Api;
-  /** Milliseconds since 1970. */
   readonly now: () => number;
-  /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
 }
 
@@ -72,7 +70,6 @@ export async function readChartOf(
 }
 
 interface ChartApp {
-  /** Internal id. */
   readonly id: number;
 }
 
@@ -133,18 +130,13 @@ async function readChartOfTypes(
 ): Promise<Series | Rejection> {
   const { sql } = reading;
   const { typeIds } = types;
-  const { timezone, lines, by, compareFrom, compareTo } = query;
+  const { lines, by, compareFrom, compareTo } = query;
   const { filter, hasConditions } = conditionsOf(query);
-  const leftOut = await findExceptTypes(sql, app.id, typeIds, query.exceptTypeId);
-  if (leftOut instanceof Rejection) return leftOut;
-  const hidden = typeIds === null ? types.hidden : [];
-  const apart = hidden.filter(({ id }) => !leftOut.includes(id));
+  const left = await typesLeft(sql, app.id, query, types);
+  if (left instanceof Rejection) return left;
+  const { exceptTypes: leftOut, apart } = left;
   const exceptTypes = [...leftOut, ...apart.map(({ id }) => id)];
-  const request = {
-    ...({ appId: app.id, typeIds, exceptTypes, timezone: timezone ?? 'UTC', exactEnds: 'both' } as const),
-    ...intervalOf(query, now()),
-    ...{ buckets: bucketsAsked(query), topTypes: lines },
-  };
+  const request = { ...requestOf(app.id, typeIds, query, now()), exceptTypes, topTypes: lines };
   const compared =
     compareFrom === null || compareTo === null ? null : { from: compareFrom, until: compareTo };
   const common = { compared, hidden: apart };
@@ -160,6 +152,19 @@ async function readChartOfTypes(
     (filter && (await readChart(reading, request, { by: 'type', filter, ...common }))) ||
     (await readChart(reading, request, { by: 'type', filter: null, ...common }));
   return chart ?? TOO_LONG;
+}
+
+/** The types that a chart leaves out, and the hidden ones that are a line apart. */
+export async function typesLeft(
+  sql: ReadPlace['sql'],
+  appId: number,
+  query: Pick<ChartQuestion, 'exceptTypeId'>,
+  { typeIds, hidden }: ChartTypes,
+): Promise<{ readonly exceptTypes: readonly number[]; readonly apart: ChartTypes['hidden'] } | Rejection> {
+  const exceptTypes = await findExceptTypes(sql, appId, typeIds, query.exceptTypeId);
+  if (exceptTypes instanceof Rejection) return exceptTypes;
+  const apart = typeIds === null ? hidden.filter(({ id }) => !exceptTypes.includes(id)) : [];
+  return { exceptTypes, apart };
 }
 
 type Reading = Pick<ReadPlace, 'sql' | 'events'>;

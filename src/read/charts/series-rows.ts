@@ -213,7 +213,6 @@ const PROBLEMS = {
   'too fine': 'interval must be 15m or wider: the range reaches to where only counts are kept.',
 } as const;
 
-/** @param now milliseconds since 1970 */
 export function seriesRead(now: () => number): AppRead {
   return appRead(SERIES, async ({ app, sql, events, turns }, query) => {
     const typeIds = await findTypes(sql, app.id, query);

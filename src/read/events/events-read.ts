@@ -116,7 +116,6 @@ export interface EventsReadOptions {
   readonly now?: () => number;
   /** Payload bytes after which a page ends early (MAX_PAGE_BYTES). */
   readonly maxPageBytes: number;
-  /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
   /** What one page of a search may look at. */
   readonly searchBudget?: SearchBudget;

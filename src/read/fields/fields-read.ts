@@ -120,7 +120,6 @@ export const FIELDS = {
 export interface FieldsReadOptions {
   /** For short lookups, which do not wait for reads. */
   readonly sql: Sql;
-  /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
   readonly sampleBudget?: SampleBudget;
 }

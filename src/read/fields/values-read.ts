@@ -98,16 +98,13 @@ export const VALUES = {
 } as const;
 
 export interface ValuesReadOptions {
-  /** Milliseconds since 1970. */
   readonly now: () => number;
-  /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
   /** What a search for a sample may look at. */
   readonly searchBudget?: SearchBudget;
 }
 
 export interface ValueScope {
-  /** Internal id. */
   readonly appId: number;
   readonly typeIds: readonly number[] | null;
   readonly exceptTypes: readonly number[];

@@ -8,7 +8,7 @@ import type { FieldKind } from '../../storage/fields/payload-values.ts';
 import { spellPath } from './payload-paths.ts';
 
 export interface UncountedRead {
-  readonly app: { /** Internal id. */ readonly id: number; readonly appId: string };
+  readonly app: { readonly id: number; readonly appId: string };
   /** The parameter that names the field. */
   readonly param: 'of' | 'by' | 'filter' | 'value' | 'number';
   readonly path: readonly string[];

@@ -27,11 +27,8 @@ export interface Watcher {
 
 export interface FollowerOptions {
   readonly events: EventReader;
-  /** Internal id. */
   readonly appId: number;
-  /** Milliseconds since 1970. */
   readonly now: () => number;
-  /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
   readonly log: Logger;
 }

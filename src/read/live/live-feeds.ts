@@ -23,7 +23,6 @@ export interface FeedClient {
   readonly holder: FeedHolder;
   /** The account of the holder, which has its feeds in common with its tokens: the outermost holder of its turns. */
   readonly account: Path[number];
-  /** Internal id. */
   readonly appId: number;
 }
 
@@ -35,9 +34,7 @@ export interface LiveFeedsOptions {
   readonly validSessions: (digests: readonly Buffer[]) => Promise<ReadonlySet<string>>;
   readonly most: FeedLimits;
   readonly log: Logger;
-  /** Milliseconds since 1970. */
   readonly wall: () => number;
-  /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
 }
 

@@ -102,7 +102,6 @@ function paths(description: string): Parameter<readonly (readonly string[])[]> {
 }
 
 interface AppOfToken {
-  /** Internal id. */
   readonly id: number;
   readonly appId: string;
   readonly name: string;
@@ -123,7 +122,7 @@ export function prometheusRoute({
   access,
   slots,
   now,
-}: ResourceTokenRoutesOptions & { /** Milliseconds since 1970. */ readonly now: () => number }): Route {
+}: ResourceTokenRoutesOptions & { readonly now: () => number }): Route {
   return {
     ...APP_METRICS,
     handle: async (exchange) => {

@@ -197,7 +197,6 @@ interface Answered {
 type Answering<V> = (query: V, asked: Asked) => Promise<Answered | Rejection>;
 
 export type PrometheusApiOptions = ResourceTokenRoutesOptions & {
-  /** Milliseconds since 1970. */
   readonly now: () => number;
 };
 

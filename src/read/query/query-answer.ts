@@ -22,7 +22,6 @@ export interface AnsweredGroup {
   readonly count: number;
   /** One for each measure. */
   readonly stats: readonly Stats[];
-  /** Buckets with events. */
   readonly buckets: readonly {
     readonly index: number;
     readonly count: number;

@@ -48,7 +48,6 @@ export interface QueryBody {
   /** Null: not by bucket. */
   readonly buckets: 'auto' | WidthName | null;
   readonly timezone: string;
-  /** Most groups. */
   readonly limit: number;
   readonly typeId: readonly string[];
   readonly typeName: readonly string[];

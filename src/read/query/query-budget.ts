@@ -42,7 +42,6 @@ export class QueryBudget {
   }
 }
 
-/** What one query spends. */
 export class Spending {
   readonly #options: QueryBudgetOptions;
   readonly #stats: QueryBudgetStats;

@@ -78,9 +78,7 @@ export interface QueryReadOptions {
   readonly log: Logger;
   /** Whether the caller may still read the app: checked before each line. */
   readonly mayRead: (call: ReadCall) => Promise<boolean>;
-  /** Milliseconds since 1970. */
   readonly now: () => number;
-  /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
   /** For tests; by default 64 MB. */
   readonly maxMemoryBytes?: number;

@@ -38,7 +38,6 @@ export interface ShareRoutesOptions {
   readonly api: Api;
   readonly sql: Sql;
   readonly passwords: Passwords;
-  /** Milliseconds since 1970. */
   readonly now: () => number;
 }
 

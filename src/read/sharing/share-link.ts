@@ -38,9 +38,7 @@ export interface SharedRoutesOptions {
   readonly slots: ReadSlots;
   /** Longest time that an answer is worked on, in milliseconds. */
   readonly timeoutMs: number;
-  /** Milliseconds since 1970. */
   readonly now: () => number;
-  /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
 }
 

@@ -153,7 +153,6 @@ interface Parts {
   time?: number;
   /** Milliseconds before now. */
   elapsed?: number;
-  /** Milliseconds since the Unix epoch. */
   instant?: number;
 }
 
