@@ -2,8 +2,8 @@
 
 import { ownText } from '../base/own-text.ts';
 import { digestOf, formProblem, isWellFormed } from '../base/token-text.ts';
-import { BatchedLookup, type LookupQueue, UNKNOWN_KEYS_DELAY_MS } from '../cache/batched-lookup.ts';
-import { type CacheStats, LookupCache } from '../cache/lookup-cache.ts';
+import { BatchedCache, type LookupQueue, UNKNOWN_KEYS_DELAY_MS } from '../cache/batched-lookup.ts';
+import type { CacheStats } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import { foundLimits, noteLimits, type OwnLimits } from './app-limits.ts';
@@ -36,31 +36,21 @@ const MAX_KEYS = 10_000;
 const MAX_JUNK = 10_000;
 
 export class BrowserKeys {
-  readonly #lookup: BatchedLookup<KnownKey>;
-  readonly #cache: LookupCache<KnownKey>;
-  readonly #originLookup: BatchedLookup<true>;
-  readonly #origins: LookupCache<true>;
+  readonly #cache: BatchedCache<KnownKey>;
+  readonly #origins: BatchedCache<true>;
 
   constructor(options: LoggingTokensOptions) {
-    const { outage } = options;
-    const memory = {
+    const common = {
       max: MAX_KEYS,
       maxNegatives: MAX_JUNK,
       ttlMs: options.cacheMs,
       now: options.now,
-      outage,
+      outage: options.outage,
+      pauseMs: UNKNOWN_KEYS_DELAY_MS,
     };
     // The check characters are public: clients can make up valid-looking keys, which only the database can reject.
-    this.#lookup = new BatchedLookup((keys) => loadKeys(options, keys), {
-      outage,
-      pauseMs: UNKNOWN_KEYS_DELAY_MS,
-    });
-    this.#cache = new LookupCache({ load: (key) => this.#lookup.get(key), ...memory });
-    this.#originLookup = new BatchedLookup((origins) => loadOrigins(options.sql, origins), {
-      outage,
-      pauseMs: UNKNOWN_KEYS_DELAY_MS,
-    });
-    this.#origins = new LookupCache({ load: (origin) => this.#originLookup.get(origin), ...memory });
+    this.#cache = new BatchedCache((keys) => loadKeys(options, keys), common);
+    this.#origins = new BatchedCache((origins) => loadOrigins(options.sql, origins), common);
   }
 
   /** Whether some key takes events from pages of an origin: what others send need not be read. A promise where that is not in memory. */
@@ -84,7 +74,7 @@ export class BrowserKeys {
   }
 
   get queues(): Readonly<Record<'browser_keys', readonly LookupQueue[]>> {
-    return { browser_keys: [this.#lookup.queue, this.#originLookup.queue] };
+    return { browser_keys: [this.#cache.queue, this.#origins.queue] };
   }
 
   /** Drops all cached keys after a change. */

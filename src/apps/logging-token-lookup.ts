@@ -2,8 +2,8 @@
 
 import { ownText } from '../base/own-text.ts';
 import { digestOf, formProblem, isWellFormed } from '../base/token-text.ts';
-import { BatchedLookup, type LookupQueue, UNKNOWN_KEYS_DELAY_MS } from '../cache/batched-lookup.ts';
-import { type CacheStats, LookupCache, type LookupOptions } from '../cache/lookup-cache.ts';
+import { BatchedCache, type LookupQueue, UNKNOWN_KEYS_DELAY_MS } from '../cache/batched-lookup.ts';
+import type { CacheStats, LookupOptions } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
 import type { AppAccounts } from './app-accounts.ts';
 import { foundLimits, noteLimits, type OwnLimits } from './app-limits.ts';
@@ -71,25 +71,19 @@ const MAX_TOKENS = 50_000;
 const MAX_JUNK = 10_000;
 
 export class LoggingTokens {
-  readonly #lookup: BatchedLookup<LoggingToken>;
-  readonly #cache: LookupCache<LoggingToken>;
+  readonly #cache: BatchedCache<LoggingToken>;
   readonly #now: () => number;
 
   constructor(options: LoggingTokensOptions) {
     this.#now = options.judged ?? options.now;
     // The check characters are public: clients can make up valid-looking tokens, which only the database can reject.
-    const { outage } = options;
-    this.#lookup = new BatchedLookup((tokens) => loadTokens(options, tokens), {
-      outage,
-      pauseMs: UNKNOWN_KEYS_DELAY_MS,
-    });
-    this.#cache = new LookupCache({
-      load: (token) => this.#lookup.get(token),
+    this.#cache = new BatchedCache((tokens) => loadTokens(options, tokens), {
       max: MAX_TOKENS,
       maxNegatives: MAX_JUNK,
       ttlMs: options.cacheMs,
       now: options.now,
-      outage,
+      outage: options.outage,
+      pauseMs: UNKNOWN_KEYS_DELAY_MS,
     });
   }
 
@@ -125,7 +119,7 @@ export class LoggingTokens {
   }
 
   get queues(): Readonly<Record<'logging_tokens', readonly LookupQueue[]>> {
-    return { logging_tokens: [this.#lookup.queue] };
+    return { logging_tokens: [this.#cache.queue] };
   }
 
   /** Drops all cached tokens after a change. */

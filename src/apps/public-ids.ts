@@ -1,6 +1,6 @@
 /** Maps public identifiers of apps and event types to internal integer ids. */
-import { BatchedLookup, type LookupQueue } from '../cache/batched-lookup.ts';
-import { type CacheStats, LookupCache, type LookupOptions } from '../cache/lookup-cache.ts';
+import { BatchedCache, type LookupQueue } from '../cache/batched-lookup.ts';
+import type { CacheStats, LookupOptions } from '../cache/lookup-cache.ts';
 import type { Sql } from '../storage/database/connect.ts';
 
 interface EventType {
@@ -16,17 +16,13 @@ const MAX_UNKNOWN = 10_000;
 const MAX_ID_LENGTH = 200;
 
 export class PublicIds {
-  readonly #appLookup: BatchedLookup<number>;
-  readonly #typeLookup: BatchedLookup<EventType>;
-  readonly #apps: LookupCache<number>;
-  readonly #types: LookupCache<EventType>;
+  readonly #apps: BatchedCache<number>;
+  readonly #types: BatchedCache<EventType>;
 
   constructor({ sql, cacheMs, now, outage }: LookupOptions) {
     const common = { maxNegatives: MAX_UNKNOWN, ttlMs: cacheMs, now, outage };
-    this.#appLookup = new BatchedLookup((publicIds) => findApps(sql, publicIds), { outage });
-    this.#typeLookup = new BatchedLookup((publicIds) => findTypes(sql, publicIds), { outage });
-    this.#apps = new LookupCache({ ...common, max: MAX_APPS, load: (id) => this.#appLookup.get(id) });
-    this.#types = new LookupCache({ ...common, max: MAX_TYPES, load: (id) => this.#typeLookup.get(id) });
+    this.#apps = new BatchedCache((publicIds) => findApps(sql, publicIds), { ...common, max: MAX_APPS });
+    this.#types = new BatchedCache((publicIds) => findTypes(sql, publicIds), { ...common, max: MAX_TYPES });
   }
 
   /** @returns the app's internal id; null if there is no such app */
@@ -45,7 +41,7 @@ export class PublicIds {
   }
 
   get queues(): Readonly<Record<'apps', readonly LookupQueue[]>> {
-    return { apps: [this.#appLookup.queue, this.#typeLookup.queue] };
+    return { apps: [this.#apps.queue, this.#types.queue] };
   }
 
   /** Drops all cached ids after a change of an app or a type. */

@@ -2,8 +2,8 @@
 import { LRUCache } from 'lru-cache';
 import { digestOf, formProblem, isWellFormed } from '../base/token-text.ts';
 import type { Path } from '../base/turns.ts';
-import { BatchedLookup, type LookupQueue, UNKNOWN_KEYS_DELAY_MS } from '../cache/batched-lookup.ts';
-import { atMost, type CacheStats, LookupCache, type LookupOptions } from '../cache/lookup-cache.ts';
+import { BatchedCache, type LookupQueue, UNKNOWN_KEYS_DELAY_MS } from '../cache/batched-lookup.ts';
+import { atMost, type CacheStats, type LookupOptions } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
 import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
 import type { Sql } from '../storage/database/connect.ts';
@@ -45,27 +45,21 @@ const SUSPENDED = 'The operator of this service has suspended the account that m
 
 export class ResourceTokens {
   readonly #options: ResourceTokensOptions;
-  readonly #lookup: BatchedLookup<ResourceToken>;
   /** By hexadecimal digest: the token's text is not kept in memory. */
-  readonly #tokens: LookupCache<ResourceToken>;
+  readonly #tokens: BatchedCache<ResourceToken>;
   /** Token id → time of the last write of its last use by this process. */
   readonly #lastWrites = new LRUCache<number, number>(atMost(MAX_TOKENS));
   readonly #writing = new Set<Promise<void>>();
 
   constructor(options: ResourceTokensOptions) {
     this.#options = options;
-    const { outage } = options;
-    this.#lookup = new BatchedLookup((digests) => findTokens(options.sql, digests), {
-      outage,
-      pauseMs: UNKNOWN_KEYS_DELAY_MS,
-    });
-    this.#tokens = new LookupCache({
-      load: (digest) => this.#lookup.get(digest),
+    this.#tokens = new BatchedCache((digests) => findTokens(options.sql, digests), {
       max: MAX_TOKENS,
       maxNegatives: MAX_UNKNOWN,
       ttlMs: options.cacheMs,
       now: options.now,
-      outage,
+      outage: options.outage,
+      pauseMs: UNKNOWN_KEYS_DELAY_MS,
     });
   }
 
@@ -92,7 +86,7 @@ export class ResourceTokens {
   }
 
   get queues(): Readonly<Record<'resource_tokens', readonly LookupQueue[]>> {
-    return { resource_tokens: [this.#lookup.queue] };
+    return { resource_tokens: [this.#tokens.queue] };
   }
 
   /** Drops all cached tokens after a change of a token or of an app. */

@@ -7,8 +7,8 @@ import type { ShareEntry } from '../api-types/answers.ts';
 import { rolesThat } from '../base/roles.ts';
 import { createPublicId } from '../base/token-text.ts';
 import type { Path } from '../base/turns.ts';
-import { BatchedLookup, type LookupQueue, UNKNOWN_KEYS_DELAY_MS } from '../cache/batched-lookup.ts';
-import { type CacheStats, LookupCache, type LookupOptions } from '../cache/lookup-cache.ts';
+import { BatchedCache, type LookupQueue, UNKNOWN_KEYS_DELAY_MS } from '../cache/batched-lookup.ts';
+import type { CacheStats, LookupOptions } from '../cache/lookup-cache.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import type { BoardView } from './boards.ts';
@@ -171,23 +171,18 @@ const MAX_UNKNOWN = 10_000;
 /** Finds the share of a link, for all requests of a second by one statement. */
 export class Shares {
   readonly #now: () => number;
-  readonly #lookup: BatchedLookup<Share>;
   /** By hexadecimal digest: the secret of a link is not kept in memory. */
-  readonly #shares: LookupCache<Share>;
+  readonly #shares: BatchedCache<Share>;
 
   constructor({ sql, now, outage }: Omit<LookupOptions, 'cacheMs'>) {
     this.#now = now;
-    this.#lookup = new BatchedLookup((digests) => findShares(sql, digests), {
-      outage,
-      pauseMs: UNKNOWN_KEYS_DELAY_MS,
-    });
-    this.#shares = new LookupCache({
-      load: (digest) => this.#lookup.get(digest),
+    this.#shares = new BatchedCache((digests) => findShares(sql, digests), {
       max: MAX_KNOWN,
       maxNegatives: MAX_UNKNOWN,
       ttlMs: FRESH_MS,
       now,
       outage: outage && { ...outage, serveStale: false },
+      pauseMs: UNKNOWN_KEYS_DELAY_MS,
     });
   }
 
@@ -205,7 +200,7 @@ export class Shares {
   }
 
   get queues(): Readonly<Record<'shares', readonly LookupQueue[]>> {
-    return { shares: [this.#lookup.queue] };
+    return { shares: [this.#shares.queue] };
   }
 
   /** Drops all that is known after a change of a share, a member, an account or an app. */

@@ -7,6 +7,8 @@ import {
   answerInTime,
   LOOKUP_STATEMENT_TIMEOUT_MS,
   LookupBusy,
+  LookupCache,
+  type LookupCacheOptions,
   type LookupOutage,
   LookupUnavailable,
 } from './lookup-cache.ts';
@@ -167,5 +169,23 @@ export class BatchedLookup<V extends NonNullable<unknown>> {
       }
     }
     this.#isAsking = false;
+  }
+}
+
+export interface BatchedCacheOptions<V extends NonNullable<unknown>>
+  extends Omit<LookupCacheOptions<V>, 'load'>,
+    Omit<BatchedLookupOptions, 'outage'> {
+  /** In whose turn a key is looked up. */
+  readonly holderOf?: (key: string) => Path;
+}
+
+/** A cache of what batched lookups find. */
+export class BatchedCache<V extends NonNullable<unknown>> extends LookupCache<V> {
+  readonly queue: LookupQueue;
+
+  constructor(loadMany: LoadMany<V>, { holderOf, ...options }: BatchedCacheOptions<V>) {
+    const lookup = new BatchedLookup(loadMany, options);
+    super({ ...options, load: (key) => lookup.get(key, holderOf?.(key)) });
+    this.queue = lookup.queue;
   }
 }

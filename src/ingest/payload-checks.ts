@@ -9,8 +9,8 @@ import type { AppAccounts } from '../apps/app-accounts.ts';
 import type { EventType } from '../apps/event-type-lookup.ts';
 import { addFindings, findSchemaTexts, type SchemaReference, suspendSchema } from '../apps/type-schemas.ts';
 import type { Debts } from '../base/debts.ts';
-import { BatchedLookup, type LookupQueue } from '../cache/batched-lookup.ts';
-import { type CacheStats, LookupCache, type LookupOptions } from '../cache/lookup-cache.ts';
+import { BatchedCache, type LookupQueue } from '../cache/batched-lookup.ts';
+import type { CacheStats, LookupOptions } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
 import { CheckQueue, type CheckResult, overtimeOf, overtimes } from '../schema/check-queue.ts';
 import { SchemaThread, type Violation } from '../schema/schema-thread.ts';
@@ -64,9 +64,8 @@ export class PayloadChecks {
   readonly outcomes = { passed: 0, warned: 0, refused: 0, unchecked: 0 };
   #suspensions = 0;
   readonly #options: PayloadChecksOptions;
-  readonly #lookup: BatchedLookup<string>;
   /** By app, type and digest. */
-  readonly #texts: LookupCache<string>;
+  readonly #texts: BatchedCache<string>;
   readonly #queue: CheckQueue;
   /** By type. */
   readonly #overtime: Debts;
@@ -81,10 +80,9 @@ export class PayloadChecks {
   constructor(options: PayloadChecksOptions) {
     this.#options = options;
     const { accounts, sql, cacheMs: ttlMs, now, outage } = options;
-    this.#lookup = new BatchedLookup((keys) => loadTexts(sql, keys), { outage, maxKeys: MAX_TEXTS_AT_ONCE });
-    this.#texts = new LookupCache({
-      load: (key) => this.#lookup.get(key, accounts.holderOf(Number(key.slice(0, key.indexOf(' '))))),
-      ...{ max: MAX_TEXTS, maxNegatives: 1, ttlMs, now, outage },
+    this.#texts = new BatchedCache((keys) => loadTexts(sql, keys), {
+      holderOf: (key) => accounts.holderOf(Number(key.slice(0, key.indexOf(' ')))),
+      ...{ max: MAX_TEXTS, maxNegatives: 1, ttlMs, now, outage, maxKeys: MAX_TEXTS_AT_ONCE },
     });
     this.#overtime = overtimes(MAX_FINDINGS, now);
     this.#queue = new CheckQueue({
@@ -121,7 +119,7 @@ export class PayloadChecks {
   }
 
   get queues(): Readonly<Record<'schemas', readonly LookupQueue[]>> {
-    return { schemas: [this.#lookup.queue] };
+    return { schemas: [this.#texts.queue] };
   }
 
   /**
