@@ -258,11 +258,11 @@ export function seriesRead(now: () => number): AppRead {
     const mostBins = Math.floor(MOST_CELLS / (series.starts.length * series.lines.length));
     if (histogram !== null && histogram.bins.length > mostBins)
       return invalidParameters(TOO_MANY_CELLS, mostBins < LEAST_BINS ? 'interval' : 'bins');
-    const shown = { accumulated, isOpen: to === null, histogram };
+    const buckets = shownBuckets({ ...series, isOpen: to === null });
     const lines =
       'leftOut' in series
-        ? series.lines.map((line) => () => rowsOfStats(line, series, { ...shown, ...query }))
-        : labelled(series, query.by).map((line) => () => rowsOf(line, series, shown));
+        ? series.lines.map((line) => () => rowsOfStats(line, buckets, { ...query, histogram }))
+        : labelled(series, query.by).map((line) => () => rowsOf(line, buckets, accumulated));
     const about = {
       ...('leftOut' in series && { completeFrom: timestamp(series.completeFrom) }),
       ...(histogram !== null && { bins: histogram.bins }),
@@ -404,11 +404,11 @@ function labelled({ lines, rest, all }: SeriesLines, by: By | null): readonly Li
 
 function rowsOf(
   { label, counts, before }: Line,
-  series: SeriesLines,
-  { accumulated, isOpen }: { accumulated: boolean; isOpen: boolean },
-): object[] {
+  buckets: readonly ShownBucket[],
+  accumulated: boolean,
+): readonly object[] {
   let running = before;
-  return rowsOfBuckets(series, isOpen, (index) => {
+  return rowsOfBuckets(buckets, (index) => {
     const count = counts[index] ?? 0;
     running += count;
     return { ...label, count, ...(accumulated && { accumulated: running }) };
@@ -418,10 +418,10 @@ function rowsOf(
 /** Rows of one line of statistics. */
 function rowsOfStats(
   line: SummaryLine,
-  series: SummarySeries,
-  { isOpen, ...asked }: StatsAsked & { isOpen: boolean },
-): object[] {
-  return rowsOfBuckets(series, isOpen, (index) => {
+  buckets: readonly ShownBucket[],
+  asked: StatsAsked,
+): readonly object[] {
+  return rowsOfBuckets(buckets, (index) => {
     const own = line.stats[index];
     return own === undefined ? {} : statsOfLine(line, own, asked);
   });
@@ -454,26 +454,34 @@ function overallOf({ lines, leftOut }: SummarySeries, asked: StatsAsked): object
   return { overall: isPath(by) ? rows : rows[0], ...(isOfNumbers && { leftOut }) };
 }
 
-const rowsOfBuckets = (
-  series: SeriesLines | SummarySeries,
-  isOpen: boolean,
-  fieldsOf: (index: number) => object,
-): object[] => series.starts.map((_, index) => rowOfBucket({ ...series, isOpen }, index, fieldsOf(index)));
+/** A bucket of an answer: its ends, and whether it reaches beyond the interval or the present. */
+export interface ShownBucket {
+  readonly start: string;
+  readonly end: string;
+  readonly partial: boolean;
+}
 
-/** A row of an answer by bucket: with its ends, and whether it reaches beyond the interval or the present. */
-export function rowOfBucket<T extends object>(
-  { starts, end, interval, isOpen }: SeriesFrame & { readonly isOpen: boolean },
-  index: number,
-  fields: T,
-) {
-  const start = starts[index] ?? interval.from;
-  const until = starts[index + 1] ?? end;
-  return {
-    start: timestamp(start),
-    end: timestamp(until),
-    ...fields,
-    partial: start < interval.from || until > interval.until || (isOpen && until === end),
-  };
+/** The buckets of a frame, made once for all lines of an answer. */
+export const shownBuckets = ({
+  starts,
+  end,
+  interval,
+  isOpen,
+}: SeriesFrame & { readonly isOpen: boolean }): readonly ShownBucket[] =>
+  starts.map((start, index) => {
+    const until = starts[index + 1] ?? end;
+    const partial = start < interval.from || until > interval.until || (isOpen && until === end);
+    return { start: timestamp(start), end: timestamp(until), partial };
+  });
+
+const rowsOfBuckets = (
+  buckets: readonly ShownBucket[],
+  fieldsOf: (index: number) => object,
+): readonly object[] => buckets.map((bucket, index) => rowOfBucket(bucket, fieldsOf(index)));
+
+/** A row of an answer by bucket. */
+export function rowOfBucket<T extends object>({ start, end, partial }: ShownBucket, fields: T) {
+  return { start, end, ...fields, partial };
 }
 
 export function timestamp(ms: number): string {

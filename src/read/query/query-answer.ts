@@ -10,7 +10,7 @@ import { type Stats, statsOf } from '../../storage/counts/summary-series.ts';
 import type { EventGroup, Tally } from '../../storage/fields/event-groups.ts';
 import { COUNT, SEARCHED_BY_NOTE, TIMESTAMP } from '../answer-shapes.ts';
 import { DISTINCT_FIELDS, STAT_FIELDS, shownStats } from '../charts/number-stats.ts';
-import { INTERVALS, nameOfWidth, rowOfBucket, timestamp } from '../charts/series-rows.ts';
+import { INTERVALS, nameOfWidth, rowOfBucket, type ShownBucket, timestamp } from '../charts/series-rows.ts';
 import { VALUE, valueInRow } from '../fields/shown-value.ts';
 import type { AskedMeasure, QueryBody } from './query-body.ts';
 
@@ -196,9 +196,10 @@ export function answeredGroup(group: EventGroup, isOther: boolean): AnsweredGrou
   };
 }
 
+/** @param buckets of the whole frame; null: none are asked for */
 export function shownGroup(
-  { by, measures, buckets }: QueryBody,
-  frame: AnswerFrame,
+  { by, measures }: QueryBody,
+  buckets: readonly ShownBucket[] | null,
   group: AnsweredGroup,
 ): QueryGroup {
   const named = group.values.flatMap((value, index) =>
@@ -214,9 +215,12 @@ export function shownGroup(
     ...shownMeasures(measures, group.stats),
     ...(group.missing > 0 && { missing: group.missing }),
     ...(buckets !== null && {
-      series: group.buckets.map(({ index, count, stats }) =>
-        rowOfBucket(frame, index, { count, ...shownMeasures(measures, stats) }),
-      ),
+      series: group.buckets.flatMap(({ index, count, stats }) => {
+        const bucket = buckets[index];
+        return bucket === undefined
+          ? []
+          : [rowOfBucket(bucket, { count, ...shownMeasures(measures, stats) })];
+      }),
     }),
   };
 }

@@ -15,7 +15,7 @@ import { EventGroups } from '../../storage/fields/event-groups.ts';
 import type { EventSearch } from '../../storage/read/event-search.ts';
 import type { Position } from '../../storage/read/positions.ts';
 import { type AppRead, appReadByParts, type ReadCall } from '../app-read.ts';
-import { timestamp, tooManyBuckets } from '../charts/series-rows.ts';
+import { shownBuckets, timestamp, tooManyBuckets } from '../charts/series-rows.ts';
 import { type Admitted, type Exports, ExportWaiter } from '../export/exports.ts';
 import { payloadFilter } from '../filter/payload-filter.ts';
 import { findScopedTypes } from '../scope-query.ts';
@@ -246,10 +246,11 @@ async function* written(
   groups: readonly AnsweredGroup[],
   { query, frame, slices }: Writing,
 ): AsyncGenerator<Buffer> {
+  const buckets = query.buckets === null ? null : shownBuckets(frame);
   let text = `${JSON.stringify(line).slice(0, -1)},"groups":[`;
   for (const [index, group] of groups.entries()) {
     if (index > 0) text += ',';
-    text += JSON.stringify(shownGroup(query, frame, group));
+    text += JSON.stringify(shownGroup(query, buckets, group));
     if (text.length >= CHUNK) {
       yield Buffer.from(text);
       text = '';
