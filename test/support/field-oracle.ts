@@ -188,7 +188,7 @@ export async function expectLines({ reader, events, random, now }: Oracle): Prom
   const scope = { typeIds, from: [null, now - 3 * HOUR_MS][random(2)] ?? null, until: null };
   const filter = fieldFilter(FILTERS[random(FILTERS.length)] ?? '');
   let looked = 0;
-  const matches = (payload: string): boolean => {
+  const matches: typeof filter.rows.matches = (payload) => {
     looked += 1;
     return filter.rows.matches(payload);
   };

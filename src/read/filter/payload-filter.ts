@@ -1,4 +1,5 @@
 /** The filter of a read: conditions on the payload and texts to search for, of which all must be met. */
+import { textOf } from '../../json/path-walk.ts';
 import { unescaped } from '../../json/strings.ts';
 import { containsWord, innerWordsOf, wordsOf } from '../../json/words.ts';
 import type { RowFilter, TextTest, WordTest } from '../../storage/fields/row-filter.ts';
@@ -53,9 +54,10 @@ export function payloadFilter(
   ): void => {
     if (!text) return;
     words.push([certainWords(text)]);
-    tests.push(
-      (payload) => isIn(payload, text) || (payload.includes('\\') && isIn(unescaped(payload), text)),
-    );
+    tests.push((payload) => {
+      const whole = textOf(payload);
+      return isIn(whole, text) || (whole.includes('\\') && isIn(unescaped(whole), text));
+    });
     contains.push(containing(text));
   };
   search(word, containsWord, wordsOf);

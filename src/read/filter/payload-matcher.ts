@@ -1,6 +1,6 @@
 /** Decides whether a payload meets a condition, from its text. The text is known to be JSON. */
 import { compareDecimals, type Decimal, parseDecimal } from '../../json/decimal.ts';
-import { PathWalk } from '../../json/path-walk.ts';
+import { PathWalk, type TextPart } from '../../json/path-walk.ts';
 import { stringText } from '../../json/strings.ts';
 import { type Comparison, type Condition, isScalar, type Operand, type Test } from './parse-filter.ts';
 
@@ -12,7 +12,7 @@ const ZERO = 0x30;
 const FLOAT_LENGTH = 15;
 const PLAIN_NUMBER = /^-?\d+(?:\.\d+)?$/;
 
-export type PayloadTest = (payload: string) => boolean;
+export type PayloadTest = (payload: string | TextPart) => boolean;
 
 /** The test of a condition: it holds where it holds for one of the values that the path leads to. */
 export function matcherOf({ isNegated, path, test }: Condition): PayloadTest {

@@ -4,6 +4,7 @@
  * test.
  */
 import { skipSpace } from '../../json/lexer.ts';
+import { Occurrences } from '../../json/occurrences.ts';
 import { scalarEnd, stringEnd } from '../../json/walk.ts';
 import type { Prefilter } from '../../storage/fields/row-filter.ts';
 import { spellings } from './narrowing.ts';
@@ -25,8 +26,8 @@ export function prefilterOf(conditions: readonly Condition[]): ((text: string) =
     // Without its first quote: JSON is full of quotes, and a search stops at each place that begins like what it looks for.
     const [name, ...hidden] = [member.slice(1), ...escapes].map(bytewise);
     return (text) => {
-      const names = new Occurrences(text, name ?? '');
-      const hiding = hidden.map((part) => new Occurrences(text, part));
+      const names = new Occurrences(name ?? '').in(text);
+      const hiding = hidden.map((part) => new Occurrences(part).in(text));
       return (start, end) => {
         for (const part of hiding) if (part.from(start) < end) return true;
         for (let at = names.from(start + 1); at < end; at = names.from(at + 1))
@@ -41,29 +42,6 @@ export function prefilterOf(conditions: readonly Condition[]): ((text: string) =
 /** UTF-8 as a text with a character for each byte. */
 function bytewise(text: string): string {
   return Buffer.from(text).toString('latin1');
-}
-
-/** Where a text has a part, asked from lower indexes to higher ones. */
-class Occurrences {
-  readonly #text: string;
-  readonly length: number;
-  readonly #part: string;
-  #at = -1;
-
-  constructor(text: string, part: string) {
-    this.#text = text;
-    this.#part = part;
-    this.length = part.length;
-  }
-
-  /** @returns the first index from one on; infinite where there is none */
-  from(index: number): number {
-    if (this.#at < index) {
-      const found = this.#text.indexOf(this.#part, index);
-      this.#at = found === -1 ? Number.POSITIVE_INFINITY : found;
-    }
-    return this.#at;
-  }
 }
 
 /**

@@ -7,6 +7,7 @@
  */
 import { countWhile } from '../../base/bisect.ts';
 import { sum } from '../../base/sum.ts';
+import type { TextPart } from '../../json/path-walk.ts';
 import { addSummary, newSummary, type Summary } from './count-minutes.ts';
 import { DistinctValues } from './distinct-values.ts';
 import { type LeftOut, NumberSummary } from './number-summary.ts';
@@ -93,9 +94,16 @@ export interface EventGroupsOptions {
   readonly isOfMeasured?: boolean;
 }
 
+interface ShownEvent {
+  readonly at: number;
+  readonly payload: string | TextPart;
+}
+
 export class EventGroups {
   readonly #options: EventGroupsOptions;
   readonly #values: PayloadValues;
+  /** After the values of a group; nothing after a single one, so that no text is made for each event. */
+  readonly #separator: string;
   readonly #groups = new Map<string, OwnGroup>();
   readonly #other: OwnGroup;
   #events = 0;
@@ -112,6 +120,7 @@ export class EventGroups {
       [...by, ...measures.map(({ path }) => path)],
       [...by.map(() => 'value' as const), ...measures.map(({ kind }) => kind)],
     );
+    this.#separator = by.length === 1 ? '' : SEPARATOR;
     this.#other = new OwnGroup(measures, [], 0);
   }
 
@@ -131,7 +140,7 @@ export class EventGroups {
   }
 
   /** @param apart what it is counted apart by that is not in its payload, and comes first among the values of its group */
-  add({ at, payload }: { readonly at: number; readonly payload: string }, apart: string | null = null): void {
+  add({ at, payload }: ShownEvent, apart: string | null = null): void {
     const { by, isOfMeasured = false } = this.#options;
     const values = this.#values.read(payload);
     if (isOfMeasured && (values[by.length] ?? null) === null) return;
@@ -198,7 +207,7 @@ export class EventGroups {
   #groupOf(values: readonly (string | null)[], apart: string | null): OwnGroup {
     const { by } = this.#options;
     if (by.length === 0 && apart === null) return this.#ofKey('', []);
-    let key = apart ?? '';
+    let key = apart === null ? '' : apart + SEPARATOR;
     let has = apart !== null;
     for (let index = 0; index < by.length; index += 1) {
       const value = values[index] ?? null;
@@ -206,7 +215,7 @@ export class EventGroups {
         has = true;
         key += value;
       }
-      key += SEPARATOR;
+      key += this.#separator;
     }
     if (!has) return this.#other;
     const known = this.#groups.get(key);

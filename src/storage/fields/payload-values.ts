@@ -1,5 +1,5 @@
 /** The values of fields in a payload, which are those that a filter on their paths would find. Objects are no values. */
-import { PathWalk } from '../../json/path-walk.ts';
+import { PathWalk, type TextPart } from '../../json/path-walk.ts';
 import { MANY, scalarValue, stringValue } from './value-text.ts';
 
 const QUOTE = 0x22;
@@ -38,7 +38,7 @@ export class PayloadValues {
    * numbers: the number as the payload spells it, MANY where there are several, equal or not; what is no number counts as
    * nothing. Valid until the next call.
    */
-  read(payload: string): readonly (string | null)[] {
+  read(payload: string | TextPart): readonly (string | null)[] {
     this.#values.fill(null);
     if (this.#hasDistinct) for (const list of this.#different) list.length = 0;
     this.#walk.over(payload);

@@ -1,4 +1,5 @@
 /** Which payloads a filter wants: a cheap test that the database makes, and an exact one. */
+import type { TextPart } from '../../json/path-walk.ts';
 
 /** Texts of which a payload's text contains at least one. */
 export type TextTest = readonly string[];
@@ -24,7 +25,7 @@ export interface RowFilter {
   /** What lists of words can tell: all of these tests hold. The first are the most selective. */
   readonly words?: readonly WordTest[];
   /** The exact test of a payload's text. */
-  readonly matches: (payload: string) => boolean;
+  readonly matches: (payload: string | TextPart) => boolean;
 }
 
 export const EVERY_ROW: RowFilter = { contains: [], matches: () => true };

@@ -2,6 +2,7 @@
 import type { SearchedBy } from '../../base/searched-by.ts';
 import { TimeSlice } from '../../base/time-slice.ts';
 import type { Path } from '../../base/turns.ts';
+import type { TextPart } from '../../json/path-walk.ts';
 import type { Sql } from '../database/connect.ts';
 import type { MatchingRow } from '../fields/matching-rows.ts';
 import type { RowFilter } from '../fields/row-filter.ts';
@@ -30,13 +31,13 @@ export interface EventSearch {
   /** @param mostRows most rows to look at, at least 1 */
   step(mostRows: number): Promise<SearchStep>;
   /**
-   * A step in which each event that matches is shown to a visitor, and other work of the event loop comes between them.
+   * A step in which each event that matches is shown to a visitor, valid during the call, and other work of the event loop comes between them.
    * @param holder whose computation it is
    * @param isOver whether nobody waits any more: then it ends early, and its outcome says nothing
    */
   visit(
     mostRows: number,
-    onEvent: (event: { at: number; payload: string }) => void,
+    onEvent: (event: { at: number; payload: TextPart }) => void,
     holder: Path,
     isOver: () => boolean,
   ): Promise<SearchProgress>;
@@ -73,7 +74,7 @@ export function openSearch(sql: Sql, request: ScanRequest, filter: RowFilter | n
       if (step === null) return { ...AT_END, events: [] };
       const found: MatchingRow[] = [];
       eachWanted(step.rows, filter, (row, payload) =>
-        found.push({ id: row.id, at: row.at, typeId: row.typeId, payload: payload ?? row.payload }),
+        found.push({ id: row.id, at: row.at, typeId: row.typeId, payload: payload.whole() }),
       );
       step.buffer.release();
       return { ...progress(step), events: await withTypes(sql, request.appId, found) };
@@ -87,7 +88,7 @@ export function openSearch(sql: Sql, request: ScanRequest, filter: RowFilter | n
       for (let left = ROWS_AT_ONCE; ; ) {
         const found = wanted.next(left);
         if (found === 'end') break;
-        if (found === 'wanted') onEvent({ at: rows.at, payload: wanted.payload ?? rows.payload });
+        if (found === 'wanted') onEvent({ at: rows.at, payload: wanted });
         left = found === 'wanted' ? left - 1 : 0;
         if (left > 0) continue;
         left = ROWS_AT_ONCE;

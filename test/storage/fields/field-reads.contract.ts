@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { declareField, type Field, listFields } from '../../../src/apps/fields.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../../src/storage/counts/levels.ts';
+import type { RowFilter } from '../../../src/storage/fields/row-filter.ts';
 import type { EventReader } from '../../../src/storage/read/event-reader.ts';
 import { moveBoundary } from '../../../src/storage/retention.ts';
 import { openStorage } from '../../../src/storage/storage.ts';
@@ -133,7 +134,7 @@ function fieldReads(open: OpenFieldDatabase): void {
     await fields.write(rare);
     const filter = fieldFilter('country:RARE');
     let looked = 0;
-    const matches = (payload: string): boolean => {
+    const matches: RowFilter['matches'] = (payload) => {
       looked += 1;
       return filter.rows.matches(payload);
     };
