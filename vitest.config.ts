@@ -16,7 +16,7 @@ import { patient } from './test/support/patience.ts';
  *   x.engine.test.ts     on PostgreSQL 18, and at night ({@link FIRST_OF_ENGINE}: always) on every engine of one server
  *   x.timescale.test.ts, x.citus.test.ts   on that engine alone
  *   x.browser.test.ts    in Chromium
- *   x.slow.test.ts       starts, stops and kills processes, compiles, or waits for locks and back-offs
+ *   x.slow.test.ts       starts, stops and kills processes, runs many commands, compiles, or waits for locks and back-offs
  *   x.nightly.test.ts, x.nightly.contract.ts   campaigns, not before a merge
  *
  * `npm test` runs `fast` and `isolated`; .ci/run what a merge needs; `npm run test:nightly` everything, with tests of a size at
