@@ -848,7 +848,7 @@ function openDeliveries(
   });
   const parts = [webhooks, alerts, digests, outbox, audit, archive];
   for (const part of parts) part.start();
-  maintenance.onRound = () => webhooks.wake();
+  maintenance.onRound = () => webhooks.runSoon();
   const stop = async (): Promise<void> => {
     await Promise.all(parts.map((part) => part.stop()));
     await mailer?.close();

@@ -82,7 +82,7 @@ const TURN_MS = 5_000;
 const MAILS_PER_HOUR = { ofAll: 60, ofOthers: 40, ofApp: 20 };
 const GONE = 410;
 
-export class Outbox {
+export class Outbox extends Rounds {
   readonly #options: OutboxOptions;
   readonly #mails: Readonly<Record<keyof typeof MAILS_PER_HOUR, Window>>;
   readonly #places = new Slots(MOST_RUNNING, MOST_WAITING);
@@ -94,11 +94,9 @@ export class Outbox {
     mail: { sent: 0, failed: 0, dropped: 0 },
     alertmanager: { sent: 0, failed: 0, dropped: 0 },
   };
-  readonly #rounds: Rounds;
 
   constructor(options: OutboxOptions) {
-    this.#options = options;
-    this.#rounds = new Rounds({
+    super({
       work: () => this.#look(),
       pauseMs: () => ROUND_MS,
       onFailure: (error, isFirst) => {
@@ -106,19 +104,16 @@ export class Outbox {
         if (isFirst) options.log.warn({ code, err: error }, 'delivery: cannot look for messages, retrying');
       },
     });
+    this.#options = options;
     const limit = (mails: number): Window =>
       new Window({ limit: mails, ms: HOUR_MS, maxKeys: MOST_CLIENTS, now: options.now });
     const { ofAll, ofOthers, ofApp } = MAILS_PER_HOUR;
     this.#mails = { ofAll: limit(ofAll), ofOthers: limit(ofOthers), ofApp: limit(ofApp) };
   }
 
-  start(): void {
-    this.#rounds.start();
-  }
-
   /** Waits for the tries in flight; no other begins. */
-  async stop(): Promise<void> {
-    const stopped = this.#rounds.stop();
+  override async stop(): Promise<void> {
+    const stopped = super.stop();
     this.#ending.settle();
     await stopped;
     await Promise.all(this.#running.values());
@@ -174,7 +169,7 @@ export class Outbox {
          ORDER BY id LIMIT ${MOST_OF_TURN}`;
       const until = now() + TURN_MS;
       for (const message of messages) {
-        if (this.#rounds.isStopped || !isLeader() || now() > until) return;
+        if (this.isStopped || !isLeader() || now() > until) return;
         // One that was never tried waits for nothing, also where it was made by a clock that was ahead.
         const isNew = message.nextTryAt.getTime() <= message.createdAt.getTime();
         if (!(isNew || isDue(message.nextTryAt, now())) || !(await this.#send(message))) return;

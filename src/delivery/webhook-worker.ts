@@ -79,7 +79,7 @@ const MOST_WAITING = 10_000;
 /** An endpoint that takes longer for an answer is slow. */
 const SLOW_MS = 1_000;
 
-export class WebhookWorker {
+export class WebhookWorker extends Rounds {
   readonly #options: WebhookWorkerOptions;
   /** Webhooks that send, or wait for a place. */
   readonly #running = new Map<number, Promise<void>>();
@@ -95,13 +95,11 @@ export class WebhookWorker {
   #active: ReadonlySet<number> = new Set();
   readonly #publicIds = new Map<number, string>();
   readonly stats: WebhookStats = { delivered: 0, failed: 0, disabled: 0 };
-  readonly #rounds: Rounds;
   /** Whether a turn ended during the last look, which knows nothing of what it has written: the next look comes at once. */
   #hasLeftOut = false;
 
   constructor(options: WebhookWorkerOptions) {
-    this.#options = options;
-    this.#rounds = new Rounds({
+    super({
       work: () => this.#look(),
       pauseMs: () => (this.#hasLeftOut ? 0 : ROUND_MS),
       onFailure: (error, isFirst) => {
@@ -109,24 +107,16 @@ export class WebhookWorker {
         if (isFirst) options.log.warn({ code, err: error }, 'webhook: cannot look for events, retrying');
       },
     });
-  }
-
-  start(): void {
-    this.#rounds.start();
+    this.#options = options;
   }
 
   /** Waits for the tries in flight; no other begins. */
-  async stop(): Promise<void> {
-    const stopped = this.#rounds.stop();
+  override async stop(): Promise<void> {
+    const stopped = super.stop();
     this.#ending.settle();
     await stopped;
     this.#options.poster.close();
     await Promise.all(this.#running.values());
-  }
-
-  /** Looks for events now: there may be new ones. */
-  wake(): void {
-    this.#rounds.runSoon();
   }
 
   /** Begins the turns of all webhooks for which events wait. */
@@ -250,7 +240,7 @@ export class WebhookWorker {
 
   /** False once it was paused or removed, or its app suspended: the turn ends with the try that is under way. */
   #maySend({ id }: Webhook): boolean {
-    return this.#active.has(id) && !this.#rounds.isStopped && this.#options.isLeader();
+    return this.#active.has(id) && !this.isStopped && this.#options.isLeader();
   }
 
   async #publicIdOf(appId: number): Promise<string> {

@@ -28,16 +28,14 @@ const RETRY_MS = 60_000;
 /** Rounds until an erasure that has failed is a reason to work again; those of others go on. */
 const ROUNDS_ASIDE = 60;
 
-export class ErasureWorker {
+export class ErasureWorker extends Rounds {
   readonly #options: ErasureWorkerOptions;
-  readonly #rounds: Rounds;
   /** Erasures that have failed, by their ids, with the rounds that are left. */
   readonly #aside = new Map<string, number>();
   #pauseMs = ROUND_MS;
 
   constructor(options: ErasureWorkerOptions) {
-    this.#options = options;
-    this.#rounds = new Rounds({
+    super({
       work: async () => {
         this.#pauseMs = ROUND_MS;
         await this.#look();
@@ -48,15 +46,12 @@ export class ErasureWorker {
         options.log.warn({ code: errorCode(error), err: error }, 'erasure: failed, retrying in a minute');
       },
     });
-  }
-
-  start(): void {
-    this.#rounds.start();
+    this.#options = options;
   }
 
   /** Leaves the rest to the next start. */
-  async stop(): Promise<void> {
-    const stopped = this.#rounds.stop();
+  override async stop(): Promise<void> {
+    const stopped = super.stop();
     this.#options.command?.stop();
     await stopped;
   }
@@ -74,7 +69,7 @@ export class ErasureWorker {
     const own = open();
     try {
       const inHere = { ...parts, sql: own, log: { warn: (message: string) => log.warn(message) } };
-      this.#putAside(await continueErasures(inHere, () => this.#rounds.isStopped));
+      this.#putAside(await continueErasures(inHere, () => this.isStopped));
     } finally {
       await close(own);
     }
@@ -87,7 +82,7 @@ export class ErasureWorker {
   /** @returns the ids of those that are left */
   async #run(command: OwnCommand): Promise<readonly string[]> {
     const { code, out, err } = await command.run(['erasure', 'resume', '--json']);
-    if (this.#rounds.isStopped) return [];
+    if (this.isStopped) return [];
     if (code !== 0) throw new Error(err.trim());
     for (const [, warning] of err.matchAll(/^tidemark: (erasure: .*)$/gm)) this.#options.log.warn(warning);
     // The command line of this program prints it.

@@ -38,20 +38,14 @@ const LOOK_MS = 20;
 const MODE = 0o600;
 const NEWLINE = 0x0a;
 
-export class AuditOutput {
+export class AuditOutput extends Rounds {
   readonly #options: AuditOutputOptions;
   readonly #sink: Sink;
   readonly stats: AuditOutputStats = { written: 0, failures: 0 };
-  readonly #rounds: Rounds;
 
   constructor(options: AuditOutputOptions) {
-    this.#options = options;
     const { target, log, standard = () => standardOutput(1) } = options;
-    this.#sink =
-      target === '-'
-        ? (lines) => writeStandard(standard(), lines, () => this.#rounds.isStopped)
-        : (lines) => appendTo(target, lines);
-    this.#rounds = new Rounds({
+    super({
       work: () => this.#write(),
       pauseMs: () => ROUND_MS,
       onFailure: (error, isFirst) => {
@@ -60,15 +54,15 @@ export class AuditOutput {
       },
       onRecovery: () => log.info({ target }, 'audit: AUDIT_LOG is written again'),
     });
+    this.#options = options;
+    this.#sink =
+      target === '-'
+        ? (lines) => writeStandard(standard(), lines, () => this.isStopped)
+        : (lines) => appendTo(target, lines);
   }
 
-  start(): void {
-    if (this.#options.target !== '') this.#rounds.start();
-  }
-
-  /** Waits for the write in progress; no other begins. */
-  async stop(): Promise<void> {
-    await this.#rounds.stop();
+  override start(): void {
+    if (this.#options.target !== '') super.start();
   }
 
   /** Writes the entries since the last round. */
@@ -88,7 +82,7 @@ export class AuditOutput {
     // A transaction that takes long may still commit a lower id: the next round looks again.
     if (horizon === null) return;
     for await (const part of auditLines(sql, { appId: null, from: null, until: null, after }, horizon)) {
-      if (this.#rounds.isStopped) return;
+      if (this.isStopped) return;
       await this.#sink(part.lines);
       this.stats.written += part.entries;
       await sql`

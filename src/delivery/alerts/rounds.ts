@@ -39,7 +39,7 @@ const CORRECT_EVERY_MINUTES = 5;
 /** Alertmanager is told of what still fires. */
 const REFRESH_EVERY_MINUTES = 2;
 
-export class AlertRounds {
+export class AlertRounds extends Rounds {
   readonly #options: AlertRoundsOptions;
   readonly stats: AlertStats = {
     evaluations: 0,
@@ -47,15 +47,13 @@ export class AlertRounds {
     roundMs: 0,
     transitions: { firing: 0, resolved: 0, corrected: 0 },
   };
-  readonly #rounds: Rounds;
   #lastMinute = 0;
   #correctedUpTo = 0;
   /** App → milliseconds that its rules took the last time. */
   #took = new Map<number, number>();
 
   constructor(options: AlertRoundsOptions) {
-    this.#options = options;
-    this.#rounds = new Rounds({
+    super({
       work: () => this.#look(),
       pauseMs: () => LOOK_MS,
       onFailure: (error, isFirst) => {
@@ -64,15 +62,7 @@ export class AlertRounds {
         if (isFirst) options.log.warn({ code, err: error }, 'alert: rules could not be judged, retrying');
       },
     });
-  }
-
-  start(): void {
-    this.#rounds.start();
-  }
-
-  /** Waits for the current round; no other begins. */
-  async stop(): Promise<void> {
-    await this.#rounds.stop();
+    this.#options = options;
   }
 
   async #look(): Promise<void> {

@@ -27,31 +27,22 @@ const LATEST_MS = 2 * DAY_MS;
 /** How long the others come first after the numbers of a digest could not be read. */
 const RETRY_MS = MINUTE_MS;
 
-export class DigestRounds {
+export class DigestRounds extends Rounds {
   readonly #options: DigestRoundsOptions;
-  readonly #rounds: Rounds;
   /** When digests that failed are tried again, by id. */
   readonly #waiting = new Map<number, number>();
   /** What could not be read when it was last tried. */
   readonly #failing = new Set<string>();
 
   constructor(options: DigestRoundsOptions) {
-    this.#options = options;
-    this.#rounds = new Rounds({
+    super({
       work: () => this.look(),
       pauseMs: () => LOOK_MS,
       onFailure: (error, isFirst) => {
         if (isFirst) options.log.warn({ code: errorCode(error), err: error }, 'digest: failed, retrying');
       },
     });
-  }
-
-  start(): void {
-    this.#rounds.start();
-  }
-
-  async stop(): Promise<void> {
-    await this.#rounds.stop();
+    this.#options = options;
   }
 
   /** One round: what is due now. */
@@ -64,7 +55,7 @@ export class DigestRounds {
     const reads = new Map<string, Promise<WeekNumbers | null>>();
     const until = now() + TURN_MS;
     for (const digest of due) {
-      if (this.#rounds.isStopped || now() > until) return;
+      if (this.isStopped || now() > until) return;
       const key = keyOf(digest);
       const isLate = now() - digest.nextAt.getTime() > LATEST_MS;
       // All who have asked for the same numbers get those of one read.
