@@ -1,5 +1,6 @@
 /** Management tokens, with which programs of the operator read and apply the configuration of the installation. */
 import { COMMAND_LINE, writeInstallationAudit } from '../accounts/log/audit.ts';
+import type { ResourceToken } from '../api-types/answers.ts';
 import { createPublicId, createTokenText, digestOf, formProblem, isWellFormed } from '../base/token-text.ts';
 import { BatchedLookup, type LookupQueue, UNKNOWN_KEYS_DELAY_MS } from '../cache/batched-lookup.ts';
 import { Rejection, refused, tokenNotFound } from '../errors.ts';
@@ -11,14 +12,10 @@ import { checkName } from './name.ts';
 export const MANAGEMENT_SCOPES = ['read', 'apply'] as const;
 export type ManagementScope = (typeof MANAGEMENT_SCOPES)[number];
 
-export interface ListedManagementToken {
-  readonly tokenId: string;
-  readonly name: string;
+export interface ListedManagementToken
+  extends Pick<ResourceToken<Date>, 'tokenId' | 'name' | 'createdAt' | 'revokedAt' | 'lastUsedAt'> {
   readonly scope: ManagementScope;
-  readonly createdAt: Date;
   readonly expiresAt: Date;
-  readonly revokedAt: Date | null;
-  readonly lastUsedAt: Date | null;
 }
 
 /** A valid token of a request. */

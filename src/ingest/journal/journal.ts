@@ -8,6 +8,7 @@ import type { JournaledEvent } from '../../storage/write/accepted-event.ts';
 import { DISK_FULL, FAULT } from '../../storage/write/failures.ts';
 import type { Claim } from './claim.ts';
 import { type JournalFile, type JournalFiles, SYSTEM_FILES } from './files.ts';
+import type { Leftover } from './leftovers.ts';
 import { isSegment, type Leftovers, leftoversOf, requireFolder, segmentNames } from './leftovers.ts';
 import { Quarantine, type Quarantined } from './quarantine.ts';
 import {
@@ -53,13 +54,7 @@ export interface JournalStats {
   readonly damagedSegments: number;
 }
 
-export interface WaitingSegment {
-  readonly path: string;
-  /** Valid bytes: data after them was refused, or not written completely. */
-  readonly length: number;
-  readonly events: number;
-  /** Events that were written to it; null if its process was killed, so that nobody knows. */
-  readonly written: number | null;
+export interface WaitingSegment extends Omit<Leftover, 'tornBytes'> {
   /** Claim of another process's folder, released after its last segment is replayed. */
   readonly claim: Claim | null;
 }
