@@ -3,7 +3,7 @@
  * reads of same-answers.txt with the same bytes, once what differs by chance (ids, cursors, times of now) has a name in both.
  */
 import { readFile } from 'node:fs/promises';
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
 import { checkOut, resolveCommit } from '../../bench/servers/checkout.ts';
 import { ServerProcess } from '../e2e/server-process.ts';
 import { LAUNCHER, tidemarkProcess } from '../support/command-line.ts';
@@ -59,6 +59,10 @@ async function startSide(launcher: string) {
   const secret = { DATABASE_URL: database.url, SECRET: 'the secret of the answers, 32 characters' };
   const settings = { ...secret, READ_LIMIT_PER_MINUTE: '0', PUBLIC_URL: 'https://events.example.com' };
   const server = await ServerProcess.start(settings, [], launcher);
+  onTestFinished(async () => {
+    await server.end('SIGTERM');
+    await database.drop();
+  });
   const command = async (...args: string[]): Promise<Record<string, string>> => {
     const { code, stdout, stderr } = await tidemarkProcess([...args, '--json'], secret, launcher);
     if (code !== 0) throw new Error(stderr);
@@ -103,27 +107,21 @@ async function startSide(launcher: string) {
       pages.push(await send(`${path}&cursor=${cursor}`, resourceToken, body));
     }
   };
-  const stop = async (): Promise<void> => {
-    await server.end('SIGTERM');
-    await database.drop();
-  };
-  return { ask, stop, stored: named(stored) };
+  return { ask, stored: named(stored) };
 }
 
 test.skipIf(known === null)('answers have the bytes of a known version, where history has it', async () => {
   const launcher = `${await checkOut(known ?? '')}/tidemark.mjs`;
-  const [before, now] = await Promise.all([startSide(launcher), startSide(LAUNCHER)]);
-  try {
-    expect(now.stored).toBe(before.stored);
-    for (const counted of [
-      'by=country&filter=bot:true',
-      'of=n&stat=distinct',
-      'of=order.total&stat=sum&by=country',
-    ])
-      for (const { ask } of [before, now])
-        await until(async () => (await ask(`/v1/apps/APP/series?${counted}`)).startsWith('200'), counted);
-    for (const read of await listReads()) expect(await now.ask(read), read).toBe(await before.ask(read));
-  } finally {
-    await Promise.all([before.stop(), now.stop()]);
-  }
+  // One after the other: a service that started once the test has failed would stay.
+  const before = await startSide(launcher);
+  const now = await startSide(LAUNCHER);
+  expect(now.stored).toBe(before.stored);
+  for (const counted of [
+    'by=country&filter=bot:true',
+    'of=n&stat=distinct',
+    'of=order.total&stat=sum&by=country',
+  ])
+    for (const { ask } of [before, now])
+      await until(async () => (await ask(`/v1/apps/APP/series?${counted}`)).startsWith('200'), counted);
+  for (const read of await listReads()) expect(await now.ask(read), read).toBe(await before.ask(read));
 });
