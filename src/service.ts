@@ -839,7 +839,7 @@ function openDeliveries(
     publicUrl,
     sendsMail: mailer !== null,
   });
-  const outbox = new Outbox({ ...common, storage, mailer, publicUrl });
+  const outbox = new Outbox({ ...common, monotonic: clock.monotonic, storage, mailer, publicUrl });
   const audit = new AuditOutput({ ...common, target: config.AUDIT_LOG });
   const archive = new ArchiveRounds({
     ...common,

@@ -7,6 +7,7 @@ import type {
   NewAccount,
   VerificationDetails,
 } from '../../src/api-types/answers.ts';
+import { INVITED_TO } from '../../src/base/roles.ts';
 import { useAddress } from '../address.ts';
 import { call } from '../api.ts';
 import { Callout } from '../components/callout.ts';
@@ -109,7 +110,7 @@ function Invited({ token = '' }: { readonly token?: string }): VNode {
   }
   const { appName, email, role } = data;
   const user = session.value?.user;
-  const intro = html`<p>You are invited to ${role === 'viewer' ? 'view' : 'maintain'} <b>${appName}</b>, as <b>${email}</b>.</p>`;
+  const intro = html`<p>You are invited to ${INVITED_TO[role]} <b>${appName}</b>, as <b>${email}</b>.</p>`;
   if (user != null) {
     return html`<${Narrow} title="Invitation">${intro}
       ${user.email !== email && html`<${Callout} tone="note">You are signed in as ${user.email}.<//>`}

@@ -160,6 +160,7 @@ async function addLate(tx: Transaction, deltas: readonly LateDelta[]): Promise<v
 
 export interface LateEvents {
   readonly name: string;
+  /** Minutes that they were late, at most. */
   readonly upTo: number;
   readonly events: number;
   /** In how many minutes they arrived. */

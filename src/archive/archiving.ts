@@ -1,7 +1,7 @@
 /** Writes days of events to the archive, reads them back, and says whether both agree with the counts. */
 import { createHash } from 'node:crypto';
 import { listFields } from '../apps/fields.ts';
-import { DAY_MS } from '../base/time-units.ts';
+import { DAY_MS, utcDay } from '../base/time-units.ts';
 import { OperatorError } from '../errors.ts';
 import { spellPath } from '../read/fields/payload-paths.ts';
 import type { Sql } from '../storage/database/connect.ts';
@@ -360,7 +360,7 @@ async function dueDays(
   const away = new Set((await readDaysAway(sql, app.id)).map(({ day }) => day));
   const isNamed = filter.from !== undefined && filter.to !== undefined;
   return [...counts].flatMap(([at, counted]): DueDay[] => {
-    const day = dateOf(at);
+    const day = utcDay(at);
     const known = archived.get(day) ?? null;
     if (known?.counted === RESTORED && !isNamed) return [];
     if (known?.counted === LOST && !again) return [];
@@ -731,9 +731,4 @@ function intervalOf(day: string): { from: number; until: number } {
 
 function timeOf(day: string | undefined): number | null {
   return day === undefined ? null : Date.parse(`${day}T00:00:00Z`);
-}
-
-/** The UTC day that an instant is in. */
-export function dateOf(at: number): string {
-  return new Date(at).toISOString().slice(0, 'YYYY-MM-DD'.length);
 }

@@ -5,6 +5,7 @@ export interface DebtsOptions {
   /** Beyond so many keys the one that was used longest ago is forgotten. */
   readonly maxKeys: number;
   readonly forgivenPerSecond: number;
+  /** Milliseconds of a monotonic clock: set back, a wall clock would forgive nothing until it is there again. */
   readonly now: () => number;
 }
 

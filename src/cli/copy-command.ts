@@ -1,5 +1,7 @@
 /** `tidemark copy`: the whole installation into another database, while the services go on. */
+
 import { Option } from 'commander';
+import { utcDay } from '../base/time-units.ts';
 import { databaseUrl, readConfig } from '../config.ts';
 import { WrongInput } from '../errors.ts';
 import { type CopyProgress, type CopyResult, copyDatabase, reopenSource } from '../storage/copy/copy.ts';
@@ -91,9 +93,7 @@ async function runCopy(
   try {
     const result = await copyDatabase({ ...addresses, onProgress }, isSwitch);
     for (const { app, day, source, target } of result.repaired)
-      progress.note(
-        `${app} on ${new Date(day).toISOString().slice(0, 10)}: the copy had ${target} of ${source} events; copied again`,
-      );
+      progress.note(`${app} on ${utcDay(day)}: the copy had ${target} of ${source} events; copied again`);
     return { ...result, seconds: Math.round(performance.now() - startedAt) / 1_000 };
   } finally {
     progress.end();

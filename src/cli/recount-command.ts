@@ -1,5 +1,5 @@
 /** `tidemark recount`: rebuilds the counts of some days from their rows. */
-import { DAY_MS } from '../base/time-units.ts';
+import { DAY_MS, utcDay } from '../base/time-units.ts';
 import { WrongInput } from '../errors.ts';
 import type { RecountedDay } from '../storage/counts/recount.ts';
 import { parseDay } from './duration.ts';
@@ -44,7 +44,7 @@ async function runRecount({ storage, sql }: Installation, from: number, to: numb
   let days = 0;
   const onDay = ({ day, differing: counts }: RecountedDay): void => {
     days += 1;
-    if (counts > 0) differing.push({ day: dateOf(day), counts });
+    if (counts > 0) differing.push({ day: utcDay(day), counts });
     progress.update(() => ({
       fraction: (day - from) / DAY_MS / all,
       text: `${grouped(days)} days, ${grouped(differing.length)} of which differed`,
@@ -67,8 +67,4 @@ function report({ days, differing, leftOut }: RecountResult): string {
         : differing.map(({ day, counts }) => `${day} (${grouped(counts)} counts)`),
     ...(leftOut > 0 && { 'Days before the retention boundary': grouped(leftOut) }),
   });
-}
-
-function dateOf(day: number): string {
-  return new Date(day).toISOString().slice(0, 'YYYY-MM-DD'.length);
 }

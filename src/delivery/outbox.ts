@@ -29,6 +29,8 @@ export interface OutboxOptions extends Omit<WebhookWorkerOptions, 'store' | 'pub
   /** Null: there is no mail server. */
   readonly mailer: Pick<Mailer, 'deliver'> | null;
   readonly publicUrl: string;
+  /** Milliseconds of a monotonic clock, for the limits of mails. */
+  readonly monotonic: () => number;
 }
 
 /** For metrics, by channel. */
@@ -106,7 +108,7 @@ export class Outbox extends Rounds {
     });
     this.#options = options;
     const limit = (mails: number): Window =>
-      new Window({ limit: mails, ms: HOUR_MS, maxKeys: MOST_CLIENTS, now: options.now });
+      new Window({ limit: mails, ms: HOUR_MS, maxKeys: MOST_CLIENTS, now: options.monotonic });
     const { ofAll, ofOthers, ofApp } = MAILS_PER_HOUR;
     this.#mails = { ofAll: limit(ofAll), ofOthers: limit(ofOthers), ofApp: limit(ofApp) };
   }

@@ -2,6 +2,7 @@
  * Does what an erasure asks for. It may be ended at any point, by kill -9 too, and be begun again: each slice of events is one
  * transaction, and everything beside the events may be done twice.
  */
+
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -12,6 +13,7 @@ import { listArchivedDays } from '../archive/days.ts';
 import type { ArchivedEvent } from '../archive/parquet.ts';
 import type { ArchiveSettings } from '../archive/store.ts';
 import { Slots, type Waiter } from '../base/slots.ts';
+import { utcDay } from '../base/time-units.ts';
 import type { Config } from '../config.ts';
 import { namedByAlerts, renameInAlerts } from '../delivery/alerts/erased-values.ts';
 import { lineOf, rewriteQuarantine } from '../ingest/journal/quarantine.ts';
@@ -113,7 +115,7 @@ export async function countMatching(
     const { events, position } = await search.step(ROWS_AT_ONCE);
     matching += events.length;
     for (const { createdAt } of events) {
-      const day = createdAt.toISOString().slice(0, 10);
+      const day = utcDay(createdAt.getTime());
       days.set(day, (days.get(day) ?? 0) + 1);
     }
     if (position === null) break;

@@ -352,7 +352,7 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
     this.answer(body?.isArriving === true && !body.isStream ? body.late : this.late);
   }
 
-  /** Whether the deadline has passed. That of a long request begins again with each part. */
+  /** Whether the deadline has passed. That of a long request begins again with each part. @param now milliseconds of the monotonic clock */
   isOverdue(now: number, timeoutMs: number): boolean {
     if (this.#hasProgressed) this.#deadlineFrom = now;
     this.#hasProgressed = false;
@@ -372,7 +372,7 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
     else if (this.isReceiving) this.expire();
   }
 
-  /** Refuses a body that arrives too slowly. @returns true if it did */
+  /** Refuses a body that arrives too slowly. @param now milliseconds of the monotonic clock @returns true if it did */
   checkPace(now: number): boolean {
     return this.#body?.checkPace(now) === true;
   }

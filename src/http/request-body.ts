@@ -221,7 +221,7 @@ export class RequestBody {
     if (this.#lines !== null && this.isArriving) this.#fail(this.#lines, refusal);
   }
 
-  /** Refuses a body that arrives too slowly. @returns true if it did */
+  /** Refuses a body that arrives too slowly. @param now milliseconds of the server's monotonic clock @returns true if it did */
   checkPace(now: number): boolean {
     const elapsed = now - this.#paceSince;
     if (!this.isArriving || (elapsed < PACE_AFTER_MS && !this.#isPaused)) return false;

@@ -1,6 +1,6 @@
 /** Parses and validates `createdAt`, the time that a producer gives an event. */
 
-import { DAY_MS, HOUR_MS, MINUTE_MS } from '../base/time-units.ts';
+import { DAY_MS, HOUR_MS, MINUTE_MS, utcDay } from '../base/time-units.ts';
 import { invalidField, Rejection } from '../errors.ts';
 import { NOT_ISO, parseBound } from '../read/iso-date.ts';
 
@@ -100,8 +100,7 @@ function amountOf(ms: number): string {
 
 /** The problem of a time before the retention boundary (milliseconds since 1970). */
 export function beforeRetention(boundary: number): string {
-  const day = new Date(boundary).toISOString().slice(0, 10);
-  return `is before ${day}, the retention boundary`;
+  return `is before ${utcDay(boundary)}, the retention boundary`;
 }
 
 /** The retention boundary of RETENTION_DAYS (0: 1970): the start of the first day that is kept, in milliseconds since 1970. */

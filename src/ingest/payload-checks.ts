@@ -18,6 +18,8 @@ import type { Sql } from '../storage/database/connect.ts';
 
 export interface PayloadChecksOptions extends LookupOptions {
   readonly accounts: AppAccounts;
+  /** Milliseconds of a monotonic clock. */
+  readonly monotonic: () => number;
   /** Limits of payloads that wait for their check, and of the memory that they may take. An account gets half of each. */
   readonly maxEvents: number;
   readonly maxBytes: number;
@@ -84,11 +86,11 @@ export class PayloadChecks {
       holderOf: (key) => accounts.holderOf(Number(key.slice(0, key.indexOf(' ')))),
       ...{ max: MAX_TEXTS, maxNegatives: 1, ttlMs, now, outage, maxKeys: MAX_TEXTS_AT_ONCE },
     });
-    this.#overtime = overtimes(MAX_FINDINGS, now);
+    this.#overtime = overtimes(MAX_FINDINGS, options.monotonic);
     this.#queue = new CheckQueue({
       quick: new SchemaThread({ looks: QUICK_LOOKS, hasSpare: true }),
       slow: new SchemaThread(),
-      now,
+      now: options.monotonic,
       maxEvents: options.maxEvents,
       maxBytes: options.maxBytes,
       onFault: (problem) =>

@@ -138,7 +138,7 @@ export class WritePath {
       newTypesPerMinute: config.NEW_TYPES_PER_MINUTE,
       monotonic,
     });
-    this.payloadChecks = new PayloadChecks({ ...memory, accounts, ...limitsOf(config), log });
+    this.payloadChecks = new PayloadChecks({ ...memory, monotonic, accounts, ...limitsOf(config), log });
     this.#retention = new RetentionBoundary({
       ...memory,
       retentionDays: config.RETENTION_DAYS,

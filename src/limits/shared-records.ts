@@ -73,7 +73,7 @@ export class SharedRecords {
   /** Ends when the work that came last has ended: that of one process has nothing to repeat for another of its own. */
   #last: Promise<unknown> = Promise.resolve();
 
-  /** @param options.now milliseconds of the process's clock. @param options.redisTime for tests, microseconds in place of Redis's clock */
+  /** @param options.now milliseconds of a monotonic clock. @param options.redisTime for tests, microseconds in place of Redis's clock */
   constructor(
     redis: ScriptRunner,
     options: { readonly now: () => number; readonly redisTime?: (() => number) | undefined },

@@ -35,7 +35,7 @@ export interface CheckQueueOptions {
   readonly quick: CheckThread;
   /** For the others: each check has all the time that one may take. */
   readonly slow: CheckThread;
-  /** Milliseconds of a clock. */
+  /** Milliseconds of a monotonic clock: set back, a wall clock would forgive nothing until it is there again. */
   readonly now: () => number;
   /** Limits of what waits, and of the memory that it takes. An account has half of each. */
   readonly maxEvents: number;

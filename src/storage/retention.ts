@@ -6,6 +6,7 @@
  * ({@link Retention.parts}).
  */
 
+import { utcDay } from '../base/time-units.ts';
 import { ALL_TYPES, DAY_MS } from './counts/levels.ts';
 import type { Snapshot } from './counts/stale.ts';
 import { errorCode, type Fragment, SQLSTATE, type Sql, type Transaction } from './database/connect.ts';
@@ -338,9 +339,4 @@ export async function moveAppBoundaries(sql: Sql, now: number): Promise<void> {
 
 function startOfDay(ms: number): number {
   return Math.floor(ms / DAY_MS) * DAY_MS;
-}
-
-/** The UTC day of an instant, as YYYY-MM-DD. */
-export function utcDay(ms: number): string {
-  return new Date(ms).toISOString().slice(0, 10);
 }

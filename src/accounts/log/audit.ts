@@ -109,6 +109,7 @@ export type InstallationAction = 'management-token.create' | 'management-token.r
 export type AuditDetails = Readonly<Record<string, string | number | null>>;
 
 export interface AuditEntry {
+  /** Public, though it is a number: where the next page, or the next export, begins. */
   readonly entryId: number;
   readonly at: Date;
   readonly actor: string;

@@ -2,7 +2,7 @@
 
 import { createTransport, type Transporter } from 'nodemailer';
 import type { Logger } from 'pino';
-import type { GivenRole } from '../../base/roles.ts';
+import { type GivenRole, INVITED_TO } from '../../base/roles.ts';
 import { withTimeout } from '../../base/timeout.ts';
 import { errorCode } from '../../storage/database/connect.ts';
 import { Background, type BackgroundLimits } from './background.ts';
@@ -149,7 +149,7 @@ export const MAILS = {
   invitation: (to: string, appName: string, role: GivenRole, by: string, link: string): Mail => ({
     to,
     subject: `Invitation to ${appName}`,
-    text: `${by} invites you to ${role === 'viewer' ? 'view' : 'maintain'} "${appName}" in Tidemark.\n\nAccept within 7 days:\n${link}\n\nIf you have an account with this address, the app is in its list already.\n`,
+    text: `${by} invites you to ${INVITED_TO[role]} "${appName}" in Tidemark.\n\nAccept within 7 days:\n${link}\n\nIf you have an account with this address, the app is in its list already.\n`,
   }),
   signUp: (to: string, link: string): Mail => ({
     to,

@@ -147,7 +147,7 @@ export interface CountedAttempt {
 export class NetworkBackoff {
   readonly #levels: readonly Backoff[];
 
-  /** @param levels for the narrowest network first */
+  /** @param levels for the narrowest network first. @param now milliseconds of a monotonic clock */
   constructor(levels: readonly NetworkLevel[], now: () => number) {
     this.#levels = levels.map((level) => new Backoff({ ...level, now }));
   }

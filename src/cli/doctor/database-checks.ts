@@ -1,6 +1,6 @@
 /** Findings about the database: pure functions of the collected facts. */
 
-import { DAY_MS } from '../../base/time-units.ts';
+import { DAY_MS, utcDay } from '../../base/time-units.ts';
 import { withFirstHost } from '../../base/url-hosts.ts';
 import { isLoopbackName } from '../../http/client-address.ts';
 import { spellPath } from '../../read/fields/payload-paths.ts';
@@ -306,17 +306,17 @@ function counts({ counts: check }: DatabaseFacts): Found {
   const found = wrong.map(({ day, differing, examples: [first] }) =>
     problem(
       'counts',
-      `${differing} of ${dayOf(day)} differ from the rows${first === undefined ? '' : `, such as ${describe(first)}`}`,
-      `Run "tidemark recount --from ${dayOf(day)}", and please report this as a bug.`,
+      `${differing} of ${utcDay(day)} differ from the rows${first === undefined ? '' : `, such as ${describe(first)}`}`,
+      `Run "tidemark recount --from ${utcDay(day)}", and please report this as a bug.`,
     ),
   );
   if (unfinished.length > 0)
     found.push(
-      note('counts', `${unfinished.map(dayOf).join(', ')} could not be compared with the rows in time`),
+      note('counts', `${unfinished.map(utcDay).join(', ')} could not be compared with the rows in time`),
     );
   if (wrong.length > 0 || days.length === 0) return found;
   return [
-    ok('counts', `they agree with the rows of ${days.map(({ day }) => dayOf(day)).join(', ')}`),
+    ok('counts', `they agree with the rows of ${days.map(({ day }) => utcDay(day)).join(', ')}`),
     ...found,
   ];
 }
@@ -325,8 +325,4 @@ function describe({ level, app, type, field, bucket, counted, expected }: CountD
   const ofType = type === null ? app : `${type} of ${app}`;
   const whose = field === undefined ? ofType : `${spellPath(field.path)} ${field.value} of ${ofType}`;
   return `${whose}, ${level.replace('_', '-')} ${new Date(bucket).toISOString()}: ${counted} instead of ${expected}`;
-}
-
-function dayOf(ms: number): string {
-  return new Date(ms).toISOString().slice(0, 'YYYY-MM-DD'.length);
 }

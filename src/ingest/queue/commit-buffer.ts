@@ -33,6 +33,7 @@ export interface CommitBufferOptions {
    */
   readonly stall?: {
     readonly afterMs: number;
+    /** Milliseconds of a monotonic clock. */
     readonly now: () => number;
     /** Whether the database may be unavailable: a slow commit alone is no reason to refuse. */
     readonly isSuspect: () => boolean;

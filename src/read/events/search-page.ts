@@ -35,6 +35,7 @@ export interface SearchPage {
 
 export interface SearchOptions {
   readonly budget: SearchBudget;
+  /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
   /** Asked between two steps: lets others in that wait. Where it tells false, no further step begins. */
   readonly pass: () => Promise<boolean>;

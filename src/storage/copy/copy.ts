@@ -9,6 +9,7 @@
  * the target takes events, and journals are replayed into it, because it is the same installation.
  */
 
+import { utcDay } from '../../base/time-units.ts';
 import { hostsOf } from '../../base/url-hosts.ts';
 import { OperatorError } from '../../errors.ts';
 import { type Interval, startOfMonth } from '../counts/intervals.ts';
@@ -348,7 +349,7 @@ class Copy {
   async #unequal(differences: readonly RowDifference[]): Promise<OperatorError> {
     const [first] = await this.#withNames(differences.slice(0, 1));
     return new OperatorError(
-      `the copy is not equal: of app ${first?.app} on ${new Date(first?.day ?? 0).toISOString().slice(0, 10)} it has ` +
+      `the copy is not equal: of app ${first?.app} on ${utcDay(first?.day ?? 0)} it has ` +
         `${first?.target} events instead of ${first?.source}, and ${differences.length - 1} other differences: ` +
         'nothing was switched; copy into an empty database',
     );

@@ -10,7 +10,14 @@ import type { FieldCounts } from '../fields/counts-relation.ts';
 import { withKeptPlan } from '../read/snapshot.ts';
 import { type BucketParts, type Buckets, bucketParts, levelOf } from './buckets.ts';
 import { countsIn, readSources, scopeOf } from './count-sql.ts';
-import { ALL_TIME, type Interval, type SourceInterval, sourcesOf, splitByLevel } from './intervals.ts';
+import {
+  ALL_TIME,
+  type Interval,
+  joined,
+  type SourceInterval,
+  sourcesOf,
+  splitByLevel,
+} from './intervals.ts';
 import { ALL_TYPES, DAY_MS, floorTo, MINUTE_MS, QUARTER_HOUR_MS } from './levels.ts';
 import { type Counted, coarseSources, exactSources, type Snapshot } from './stale.ts';
 
@@ -95,16 +102,10 @@ function splitByDay({ starts, end }: Buckets): BucketPart[] {
 
 /** What of an interval is not in profiled days; adjacent days form one interval. */
 function unprofiledIntervals({ from, until }: Interval, profiled: ReadonlySet<number>): Interval[] {
-  const intervals: { from: number; until: number }[] = [];
-  for (let day = floorTo(from, DAY_MS); day < until; day += DAY_MS) {
-    if (profiled.has(day)) continue;
-    const start = Math.max(day, from);
-    const end = Math.min(day + DAY_MS, until);
-    const last = intervals.at(-1);
-    if (last?.until === start) last.until = end;
-    else intervals.push({ from: start, until: end });
-  }
-  return intervals;
+  const days: Interval[] = [];
+  for (let day = floorTo(from, DAY_MS); day < until; day += DAY_MS)
+    if (!profiled.has(day)) days.push({ from: Math.max(day, from), until: Math.min(day + DAY_MS, until) });
+  return joined(days);
 }
 
 /** Adds the counts of parts: a profile's running count at the end of each, less that at its start. */

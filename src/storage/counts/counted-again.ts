@@ -3,9 +3,10 @@
  * removed, whose counts had stayed. Rows do not tell, as there are none: only what the archive has written down of its files does, and
  * that every minute of the day has the same multiple, as no other fault leaves it.
  */
+import { utcDay } from '../../base/time-units.ts';
 import type { Sql } from '../database/connect.ts';
 import type { ErasedMinute } from '../maintenance/erasing.ts';
-import { readBoundary, utcDay } from '../retention.ts';
+import { readBoundary } from '../retention.ts';
 import { DAY_MS, DAYS, MINUTES } from './levels.ts';
 
 /** A day of a type whose events are counted more than once. */

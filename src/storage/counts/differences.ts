@@ -1,6 +1,6 @@
 /** Compares counts with rows in one snapshot, so that concurrent commits make no difference; and corrects tables of counts by what differs. */
+import { utcDay } from '../../base/time-units.ts';
 import type { Fragment, Sql, Transaction } from '../database/connect.ts';
-import { utcDay } from '../retention.ts';
 import { startOfMonth } from './intervals.ts';
 import { ALL_TYPES, DAY_MS, DAYS, LEVELS, type Level } from './levels.ts';
 

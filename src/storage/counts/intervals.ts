@@ -20,6 +20,17 @@ export interface SourceInterval extends Interval {
 /** All of time that counts are kept for. */
 export const ALL_TIME: Interval = { from: Date.UTC(1970, 0, 1), until: Date.UTC(9000, 0, 1) };
 
+/** Intervals that are up to so many milliseconds apart become one. */
+export function joined(intervals: readonly Interval[], apartMs = 0): Interval[] {
+  const apart: { from: number; until: number }[] = [];
+  for (const { from, until } of intervals.toSorted((a, b) => a.from - b.from)) {
+    const last = apart.at(-1);
+    if (last !== undefined && from <= last.until + apartMs) last.until = Math.max(last.until, until);
+    else apart.push({ from, until });
+  }
+  return apart;
+}
+
 /**
  * Splits an interval, in order of time: rows up to the first whole minute, minutes, quarter-hours, hours, days, and down
  * again. Each kind appears only where it is needed: at most nine intervals, with at most 14 minutes, 3 quarter-hours and

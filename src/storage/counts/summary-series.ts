@@ -40,7 +40,7 @@ import { MANY, NONE, OTHER } from '../fields/value-text.ts';
 import { readAppSnapshot } from '../read/snapshot.ts';
 import { readRetention } from '../retention.ts';
 import { type BucketsProblem, levelsOf } from './buckets.ts';
-import { ALL_TIME, type Interval, type LevelInterval, splitByLevel } from './intervals.ts';
+import { ALL_TIME, type Interval, joined, type LevelInterval, splitByLevel } from './intervals.ts';
 import { ALL_TYPES, DAY_MS, finerThan, floorTo, type Level, MINUTE_MS } from './levels.ts';
 import { frameOf, planSeries, type SeriesFrame, type SeriesPlan, type SeriesRequest } from './series.ts';
 import type { Snapshot } from './stale.ts';
@@ -472,17 +472,6 @@ async function hiddenCells(
     const text = question.byType ? String(type) : shownLine(line === null ? null : series[line], known);
     return [{ line: text, cell: { bucket, count, summary } }];
   });
-}
-
-/** Intervals in order of time, where each that follows another one at once is a part of it. */
-function joined(intervals: readonly Interval[]): Interval[] {
-  const all: { from: number; until: number }[] = [];
-  for (const { from, until } of [...intervals].sort((a, b) => a.from - b.from)) {
-    const last = all.at(-1);
-    if (last !== undefined && last.until === from) last.until = until;
-    else all.push({ from, until });
-  }
-  return all;
 }
 
 /** The lines with the most events, most first. */

@@ -5,6 +5,7 @@
  * A minute is replaced by what its rows say. Coarser buckets are then what the finer ones say. So whatever is counted twice, late
  * or after an interruption comes to the same.
  */
+import { utcDay } from '../../base/time-units.ts';
 import { type Interval, startOfMonth } from '../counts/intervals.ts';
 import {
   ALL_TYPES,
@@ -19,7 +20,7 @@ import {
 } from '../counts/levels.ts';
 import { bytesArray } from '../database/array-types.ts';
 import type { Fragment, Transaction } from '../database/connect.ts';
-import { readRetention, utcDay } from '../retention.ts';
+import { readRetention } from '../retention.ts';
 import type { DeclaredField, FieldState } from './declared-fields.ts';
 import { DistinctValues } from './distinct-values.ts';
 import { NumberSummary } from './number-summary.ts';

@@ -1,8 +1,8 @@
 /** Minutes whose rows are yet to be counted by declared fields: how they are noted, read in steps of few rows, and forgotten. */
-import type { Interval } from '../counts/intervals.ts';
+import { utcDay } from '../../base/time-units.ts';
+import { type Interval, joined } from '../counts/intervals.ts';
 import { ALL_TYPES, MINUTE_MS, MINUTES } from '../counts/levels.ts';
 import type { Fragment, Sql, Transaction } from '../database/connect.ts';
-import { utcDay } from '../retention.ts';
 
 /** The stamp (column `fields`) of changes whose minutes need not be noted as uncounted; that of all others is 0. */
 export const EVERY_FIELD = 2_147_483_647;
@@ -127,11 +127,8 @@ export async function archivedUntil(tx: Transaction, appId: number, until: numbe
 
 /** Whole minutes as intervals: one for those that are up to so many milliseconds apart. @param minutes ascending */
 export function joinMinutes(minutes: readonly number[], apart = 0): Interval[] {
-  const intervals: { from: number; until: number }[] = [];
-  for (const at of minutes) {
-    const last = intervals.at(-1);
-    if (last !== undefined && at - last.until <= apart) last.until = at + MINUTE_MS;
-    else intervals.push({ from: at, until: at + MINUTE_MS });
-  }
-  return intervals;
+  return joined(
+    minutes.map((at) => ({ from: at, until: at + MINUTE_MS })),
+    apart,
+  );
 }

@@ -2,7 +2,7 @@
 
 import type { SearchedBy } from '../../base/searched-by.ts';
 import { sum } from '../../base/sum.ts';
-import type { Interval } from '../counts/intervals.ts';
+import { type Interval, joined } from '../counts/intervals.ts';
 import type { Snapshot } from '../counts/stale.ts';
 import type { Sql } from '../database/connect.ts';
 import type { WordTest } from '../fields/row-filter.ts';
@@ -147,17 +147,6 @@ export class WordLookup {
     }
     return all;
   }
-}
-
-/** Intervals that are up to so many milliseconds apart become one. */
-export function joined(intervals: readonly Interval[], apartMs = 0): Interval[] {
-  const apart: { from: number; until: number }[] = [];
-  for (const { from, until } of intervals.toSorted((a, b) => a.from - b.from)) {
-    const last = apart.at(-1);
-    if (last !== undefined && from <= last.until + apartMs) last.until = Math.max(last.until, until);
-    else apart.push({ from, until });
-  }
-  return apart;
 }
 
 /** How much of an app is listed. */

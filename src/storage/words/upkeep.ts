@@ -4,7 +4,7 @@
  */
 import { sum } from '../../base/sum.ts';
 import { TimeSlice } from '../../base/time-slice.ts';
-import type { Interval } from '../counts/intervals.ts';
+import { type Interval, joined } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, DAYS, floorTo, MINUTE_MS } from '../counts/levels.ts';
 import { errorCode, type Fragment, SQLSTATE, type Sql, type Transaction } from '../database/connect.ts';
 import { withFieldsLocked } from '../fields/fields-lock.ts';
@@ -14,7 +14,6 @@ import { DeadRows } from '../maintenance/dead-rows.ts';
 import type { Step } from '../maintenance/steps.ts';
 import { copyRows, RowBuffer } from '../read/copied-rows.ts';
 import { readRetention } from '../retention.ts';
-import { joined } from './lookup.ts';
 import { SEGMENT_EVENTS, SegmentBuilder } from './segment.ts';
 
 /** How much of each second may go into segments; one is begun in any case. */

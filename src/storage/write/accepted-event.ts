@@ -68,12 +68,12 @@ export function daysOf(events: readonly EventContent[]): readonly number[] {
   return [...new Set(events.map(({ createdAt }) => dayOf(createdAt)))];
 }
 
-/** The midnight with which a day begins, in milliseconds since 1970. */
+/** The midnight with which a day begins, in milliseconds since 1970. @param day its number, as {@link dayOf} */
 export function startOfDay(day: number): number {
   return day * DAY_MS;
 }
 
-/** A day as an ISO 8601 date. */
+/** A day as an ISO 8601 date. @param day its number, as {@link dayOf} */
 export function dateOf(day: number): string {
   return timestamp(startOfDay(day)).slice(0, 'YYYY-MM-DD'.length);
 }

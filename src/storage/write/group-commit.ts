@@ -1,5 +1,5 @@
 /**
- * The one way into the events table, but for restores and copies into another database. Single events, batches, idempotent
+ * The one way into the events table, but for restores, copies into another database and days back from the archive. Single events, batches, idempotent
  * requests, replays and imports differ in the unit that is stored as a whole and in its outcome. Failures are handled in the same
  * way for all of them.
  */
@@ -27,6 +27,7 @@ type PlacedEvent = EventContent & Pick<EventRow, 'appId'>;
 
 /** State of a group over its tries. */
 export interface Attempt {
+  /** Milliseconds of a monotonic clock. */
   readonly startedAt: number;
   /** Some of the group may be stored already: then only missing rows are inserted. */
   uncertain: boolean;

@@ -2,6 +2,7 @@
  * Maintenance of PostgreSQL: pending deltas are folded into the counts, partitions made ahead, retention applied.
  * Everything here may run in several processes at once and be interrupted at any point.
  */
+import { utcDay } from '../../../base/time-units.ts';
 import { OperatorError } from '../../../errors.ts';
 import { correctDay } from '../../counts/differences.ts';
 import type { Interval } from '../../counts/intervals.ts';
@@ -23,7 +24,7 @@ import {
   type Place,
   type Step,
 } from '../../maintenance/steps.ts';
-import { hasNoOlderSnapshot, moveBoundary, utcDay } from '../../retention.ts';
+import { hasNoOlderSnapshot, moveBoundary } from '../../retention.ts';
 import { WordUpkeep } from '../../words/upkeep.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal, removeExpired } from './app-removal.ts';
