@@ -17,24 +17,6 @@ function importsOf(file: string): string[] {
   );
 }
 
-/** Modules of storage that others use: the interface, connections, maintenance, the writer. */
-const DOORS = [
-  /^storage\/storage\.ts$/,
-  /^storage\/database\/(open|connect|copy-client|database|availability|changes|installation-id|pools|server-address|server-watch)\.ts$/,
-  /^storage\/maintenance\//,
-  /^storage\/write\//,
-];
-
-test('the rest of the code enters storage by its doors alone', () => {
-  const entries = outside.flatMap((file) =>
-    importsOf(file)
-      .filter((target) => target.startsWith('storage/'))
-      .map((target) => ({ file, target })),
-  );
-  expect(entries.length).toBeGreaterThan(50);
-  expect(entries.filter(({ target }) => !DOORS.some((door) => door.test(target)))).toEqual([]);
-});
-
 test('storage hangs no state on objects of others', () => {
   const hanging = files.filter(
     (file) =>
