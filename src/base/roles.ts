@@ -9,7 +9,11 @@ export const GIVEN_ROLES = ['maintainer', 'viewer'] as const;
 export type GivenRole = (typeof GIVEN_ROLES)[number];
 
 /** What somebody is invited to do with an app, in mails and on pages. */
-export const INVITED_TO: Readonly<Record<GivenRole, string>> = { maintainer: 'maintain', viewer: 'view' };
+export const INVITED_TO: Readonly<Record<Role, string>> = {
+  owner: 'own',
+  maintainer: 'maintain',
+  viewer: 'view',
+};
 
 /**
  * `read`: sees charts, events and lists, and no token. `change`: sees and makes tokens, types, views, boards, shares, webhooks and

@@ -1,7 +1,6 @@
 /** The events of a batch. A refusal says what is wrong with an event. */
 import { Ajv } from 'ajv';
 import { eventTypeNameProblem, type TypeReference } from '../../apps/event-types.ts';
-import { OWN_SCHEMAS } from '../../base/own-schemas.ts';
 import { ownText } from '../../base/own-text.ts';
 import { invalidField, Rejection } from '../../errors.ts';
 import type { JsonScan } from '../../json/scan.ts';
@@ -31,7 +30,7 @@ export const EVENT_SCHEMA = {
   },
 } as const;
 
-const isEvent = new Ajv({ ...OWN_SCHEMAS, allowUnionTypes: true }).compile<Event>(EVENT_SCHEMA);
+const isEvent = new Ajv({ strict: true, allowUnionTypes: true }).compile<Event>(EVENT_SCHEMA);
 
 /**
  * The types that a batch refers to: one object per name or id, so that events are grouped by identity instead of by text.

@@ -2,7 +2,6 @@
 import { Ajv, type ErrorObject } from 'ajv';
 import { eventTypeNameProblem, type TypeReference } from '../../apps/event-types.ts';
 import { lengthProblem } from '../../apps/name.ts';
-import { OWN_SCHEMAS } from '../../base/own-schemas.ts';
 import { yieldToEventLoop } from '../../base/time-slice.ts';
 import { invalidField, Rejection } from '../../errors.ts';
 import { documentMistake, notJson, scanDocument } from '../../json/mistake.ts';
@@ -53,7 +52,7 @@ const TYPE_NAMES: Readonly<Record<string, string>> = {
 
 const MANY_EVENTS = 'To send one event a line, use POST /v1/events with Content-Type: application/x-ndjson.';
 
-const isBody = new Ajv({ ...OWN_SCHEMAS, allowUnionTypes: true }).compile<Body>(BODY_SCHEMA);
+const isBody = new Ajv({ strict: true, allowUnionTypes: true }).compile<Body>(BODY_SCHEMA);
 
 const TOO_DEEP = invalidField('payload', `may be nested at most ${MAX_PAYLOAD_DEPTH} levels deep`);
 
