@@ -1,4 +1,4 @@
-/** The wall around storage: what the rest of the code may know of it. */
+/** The wall around storage: what it may know of the rest of the code, and what stays inside. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import { expect, test } from 'vitest';

@@ -39,8 +39,8 @@ interface Candidate {
 export class Rewriting {
   readonly #sql: Sql;
   readonly #now: () => number;
-  /** Partition → what had been removed of it when it was looked at, and until when that is enough. */
-  readonly #seen = new Map<string, { readonly removed: number; readonly until: number }>();
+  /** Partition → what had been removed of it when it was looked at, and when it was tried in vain; null: nothing is left to try. */
+  readonly #seen = new Map<string, { readonly removed: number; readonly keptAt: number | null }>();
 
   /** @param sql a pool of one connection, which nobody else uses meanwhile */
   constructor(sql: Sql, now: () => number) {
@@ -60,15 +60,15 @@ export class Rewriting {
     try {
       for (const candidate of candidates) {
         const { name, removed } = candidate;
-        let until = Number.POSITIVE_INFINITY;
+        let keptAt: number | null = null;
         if (candidate.needsAnalyze) await sql`ANALYZE ${sql(name)}`;
         if (await this.#isMostlyDead(name)) {
           const outcome = await this.#rewrite(name);
           if (outcome === 'locked') continue;
           if (outcome === 'rewritten') rewritten.push(name);
-          else until = this.#now() + AGAIN_MS;
+          else keptAt = this.#now();
         }
-        this.#seen.set(name, { removed, until });
+        this.#seen.set(name, { removed, keptAt });
       }
     } finally {
       await sql`SELECT pg_advisory_unlock(hashtext(${KEEP_ROWS}))`;
@@ -88,7 +88,9 @@ export class Rewriting {
     for (const name of this.#seen.keys()) if (!present.has(name)) this.#seen.delete(name);
     const isSeen = ({ name, removed }: Candidate): boolean => {
       const seen = this.#seen.get(name);
-      return seen?.removed === removed && this.#now() < seen.until;
+      if (seen?.removed !== removed) return false;
+      // By a clock that was wrong when it was tried, the time may lie far ahead.
+      return seen.keptAt === null || Math.abs(this.#now() - seen.keptAt) < AGAIN_MS;
     };
     return rows.filter((row) => !isSeen(row)).slice(0, MOST_AT_ONCE);
   }
