@@ -1,6 +1,5 @@
 /** Batches lookups by key: those that arrive during a statement share the next one. */
 
-import { setTimeout as sleep } from 'node:timers/promises';
 import { deadline } from '../base/timeout.ts';
 import { type Path, Turns } from '../base/turns.ts';
 import {
@@ -161,7 +160,9 @@ export class BatchedLookup<V extends NonNullable<unknown>> {
         const answer = this.#loadMany([...new Set(asked.map(({ key }) => key))]);
         const found = await answerInTime(answer, outage, timeoutMs);
         for (const { key, resolve } of asked) resolve(found.get(key) ?? null);
-        if (pauseMs > 0 && asked.length >= MANY_KEYS && found.size < asked.length / 2) await sleep(pauseMs);
+        if (pauseMs > 0 && asked.length >= MANY_KEYS && found.size < asked.length / 2) {
+          await new Promise((resolve) => setTimeout(resolve, pauseMs));
+        }
       } catch (error) {
         for (const { reject } of asked) reject(error);
         // None of the others would get an answer sooner.
