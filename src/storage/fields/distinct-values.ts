@@ -27,17 +27,25 @@ const WORD = 2 ** 32;
 const REGISTER_BITS = 6;
 const PACKED_BYTES = (REGISTERS * REGISTER_BITS) / 8;
 
+/** Registers in memory: four in each word, the first one in its lowest byte. No byte of them has its highest bit. */
+type Registers = Int32Array;
+const WORDS = REGISTERS / 4;
+const HIGHEST_BITS = 0x80808080;
+
 export class DistinctValues {
-  #hashes: Set<number> | null = new Set();
-  #registers: Uint8Array | null = null;
+  #hashes: Set<number> | null = null;
+  #registers: Registers | null = null;
+  /** The bytes of an exact set, as long as nothing is added to it. */
+  #bytes: Buffer | null = null;
 
   /** Whether {@link count} is exact. */
   get isExact(): boolean {
-    return this.#hashes !== null;
+    return this.#registers === null;
   }
 
   get count(): number {
-    return this.#hashes !== null ? this.#hashes.size : estimate(this.#registers ?? new Uint8Array(REGISTERS));
+    if (this.#registers !== null) return estimate(this.#registers);
+    return this.#bytes === null ? this.#set().size : (this.#bytes.length - HEAD_BYTES) / HASH_BYTES;
   }
 
   /** @param text of a value: see value-text.ts */
@@ -46,30 +54,36 @@ export class DistinctValues {
   }
 
   add(other: DistinctValues): void {
-    if (other.#hashes !== null) for (const hash of other.#hashes) this.#addHash(hash);
-    else this.#unite(other.#registers ?? new Uint8Array(REGISTERS));
+    if (other.#registers !== null) {
+      const registers = this.#estimate();
+      for (let word = 0; word < WORDS; word += 1) unite(registers, word, other.#registers[word] ?? 0);
+    } else if (other.#bytes !== null) this.addBytes(other.#bytes);
+    else for (const hash of other.#hashes ?? []) this.#addHash(hash);
   }
 
-  /** Adds what {@link toBytes} gives. */
+  /** Adds what {@link toBytes} gives. The bytes must stay as they are. */
   addBytes(bytes: Uint8Array): void {
     const view = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     if (view[0] !== VERSION) throw new Error('A sketch of different values is of an unknown version.');
-    if (view[1] === EXACT) {
-      for (let at = HEAD_BYTES; at < view.length; at += HASH_BYTES)
-        this.#addHash(view.readUIntBE(at, 3) * WORD + view.readUInt32BE(at + 3));
-    } else this.#unite(unpacked(view.subarray(HEAD_BYTES)));
+    if (view[1] !== EXACT) {
+      const registers = this.#estimate();
+      for (let word = 0, at = HEAD_BYTES; word < WORDS; word += 1, at += 3)
+        unite(registers, word, unpacked(view, at));
+    } else if (this.#hashes === null && this.#registers === null && this.#bytes === null) this.#bytes = view;
+    else this.#addHashes(view);
   }
 
   /** Equal sets of values have the same bytes, in whatever order they were added. */
   toBytes(): Buffer {
-    if (this.#hashes === null) {
+    if (this.#registers !== null) {
       const bytes = Buffer.alloc(HEAD_BYTES + PACKED_BYTES);
       bytes[0] = VERSION;
       bytes[1] = ESTIMATED;
-      pack(this.#registers ?? new Uint8Array(REGISTERS), bytes.subarray(HEAD_BYTES));
+      for (let word = 0, at = HEAD_BYTES; word < WORDS; word += 1, at += 3)
+        pack(this.#registers[word] ?? 0, bytes, at);
       return bytes;
     }
-    const sorted = Float64Array.from(this.#hashes).sort();
+    const sorted = Float64Array.from(this.#set()).sort();
     const bytes = Buffer.alloc(HEAD_BYTES + HASH_BYTES * sorted.length);
     bytes[0] = VERSION;
     bytes[1] = EXACT;
@@ -82,43 +96,67 @@ export class DistinctValues {
   }
 
   #addHash(hash: number): void {
-    if (this.#hashes === null) {
-      note(this.#registers ?? new Uint8Array(REGISTERS), hash);
-      return;
-    }
-    this.#hashes.add(hash);
-    if (this.#hashes.size > MOST_EXACT) this.#estimate();
+    if (this.#registers !== null) note(this.#registers, hash);
+    else if (this.#set().add(hash).size > MOST_EXACT) this.#estimate();
   }
 
-  #estimate(): Uint8Array {
-    const registers = this.#registers ?? new Uint8Array(REGISTERS);
-    for (const hash of this.#hashes ?? []) note(registers, hash);
+  #addHashes(exact: Buffer): void {
+    for (let at = HEAD_BYTES; at < exact.length; at += HASH_BYTES)
+      this.#addHash(exact.readUIntBE(at, 3) * WORD + exact.readUInt32BE(at + 3));
+  }
+
+  #set(): Set<number> {
+    this.#hashes ??= new Set();
+    const bytes = this.#bytes;
+    this.#bytes = null;
+    if (bytes !== null) this.#addHashes(bytes);
+    return this.#hashes;
+  }
+
+  #estimate(): Registers {
+    if (this.#registers !== null) return this.#registers;
+    const registers = new Int32Array(WORDS);
+    for (const hash of this.#set()) note(registers, hash);
     this.#hashes = null;
     this.#registers = registers;
     return registers;
   }
-
-  #unite(others: Uint8Array): void {
-    const registers = this.#estimate();
-    for (let index = 0; index < REGISTERS; index += 1) {
-      const rank = others[index] ?? 0;
-      if (rank > (registers[index] ?? 0)) registers[index] = rank;
-    }
-  }
 }
 
 /** Notes the rank of a hash: how many zeros its second part begins with, and one. */
-function note(registers: Uint8Array, hash: number): void {
+function note(registers: Registers, hash: number): void {
   const index = Math.floor(hash / RANK_RANGE);
   const rest = hash % RANK_RANGE;
   const high = Math.floor(rest / WORD);
   const zeros = high > 0 ? Math.clz32(high) - (64 - RANK_BITS) : RANK_BITS - 32 + Math.clz32(rest % WORD);
-  if (zeros + 1 > (registers[index] ?? 0)) registers[index] = zeros + 1;
+  unite(registers, index >> 2, (zeros + 1) << (8 * (index & 3)));
 }
 
-function estimate(registers: Uint8Array): number {
-  const multiplicity = new Array<number>(RANK_BITS + 2).fill(0);
-  for (const rank of registers) multiplicity[rank] = (multiplicity[rank] ?? 0) + 1;
+/** Raises the four registers of a word to those of another one. */
+function unite(registers: Registers, word: number, others: number): void {
+  const own = registers[word] ?? 0;
+  // The highest bit of each byte whose own register is the greater one, or as great; then all of its bits.
+  const high = ((own | HIGHEST_BITS) - others) & HIGHEST_BITS;
+  const kept = high | (high - (high >>> 7));
+  registers[word] = (own & kept) | (others & ~kept);
+}
+
+function estimate(registers: Registers): number {
+  // By the place in a word: a place does not wait for what the one before it has counted.
+  const counts = new Int32Array(4 * 64);
+  const tally = (at: number): void => {
+    counts[at] = (counts[at] ?? 0) + 1;
+  };
+  for (let at = 0; at < WORDS; at += 1) {
+    const word = registers[at] ?? 0;
+    tally(word & 63);
+    tally(64 + ((word >> 8) & 63));
+    tally(128 + ((word >> 16) & 63));
+    tally(192 + (word >>> 24));
+  }
+  const multiplicity = Array.from({ length: RANK_BITS + 2 }, (_, rank) =>
+    [0, 64, 128, 192].reduce((sum, place) => sum + (counts[place + rank] ?? 0), 0),
+  );
   let sum = REGISTERS * tau(1 - (multiplicity[RANK_BITS + 1] ?? 0) / REGISTERS);
   for (let rank = RANK_BITS; rank >= 1; rank -= 1) sum = 0.5 * (sum + (multiplicity[rank] ?? 0));
   sum += REGISTERS * sigma((multiplicity[0] ?? 0) / REGISTERS);
@@ -151,27 +189,17 @@ function tau(fraction: number): number {
   return sum / 3;
 }
 
-/** Four registers in three bytes. */
-function pack(registers: Uint8Array, into: Uint8Array): void {
-  for (let index = 0, at = 0; index < REGISTERS; index += 4, at += 3) {
-    const [a = 0, b = 0, c = 0, d = 0] = registers.subarray(index, index + 4);
-    const bits = (a << 18) | (b << 12) | (c << 6) | d;
-    into[at] = bits >>> 16;
-    into[at + 1] = bits >>> 8;
-    into[at + 2] = bits;
-  }
+/** Writes the four registers of a word into three bytes. */
+function pack(word: number, into: Uint8Array, at: number): void {
+  const bits = ((word & 63) << 18) | (((word >> 8) & 63) << 12) | (((word >> 16) & 63) << 6) | (word >>> 24);
+  into[at] = bits >>> 16;
+  into[at + 1] = bits >>> 8;
+  into[at + 2] = bits;
 }
 
-function unpacked(bytes: Uint8Array): Uint8Array {
-  const registers = new Uint8Array(REGISTERS);
-  for (let index = 0, at = 0; index < REGISTERS; index += 4, at += 3) {
-    const bits = ((bytes[at] ?? 0) << 16) | ((bytes[at + 1] ?? 0) << 8) | (bytes[at + 2] ?? 0);
-    registers[index] = bits >>> 18;
-    registers[index + 1] = (bits >>> 12) & 63;
-    registers[index + 2] = (bits >>> 6) & 63;
-    registers[index + 3] = bits & 63;
-  }
-  return registers;
+function unpacked(bytes: Uint8Array, at: number): number {
+  const bits = ((bytes[at] ?? 0) << 16) | ((bytes[at + 1] ?? 0) << 8) | (bytes[at + 2] ?? 0);
+  return (bits >>> 18) | (((bits >>> 12) & 63) << 8) | (((bits >>> 6) & 63) << 16) | ((bits & 63) << 24);
 }
 
 /**

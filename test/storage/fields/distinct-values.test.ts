@@ -49,3 +49,21 @@ test('has the same bytes for the same values, in whatever order and parts they w
     expect(sketchOf(values.toReversed()).toBytes().equals(whole)).toBe(true);
   }
 });
+
+test('is the same set as its bytes, and stays so when others are added to it or it to others', () => {
+  for (const count of [0, 1, 900, MOST_EXACT, 1_025, 5_000]) {
+    const whole = sketchOf(valuesOf(3, 0, count));
+    const more = sketchOf(valuesOf(3, Math.min(count, 500), 1_500));
+    const both = sketchOf(valuesOf(3, 0, Math.max(count, 1_500)));
+    const [read, added, united] = [new DistinctValues(), new DistinctValues(), new DistinctValues()];
+    read.addBytes(whole.toBytes());
+    added.add(read);
+    expect([read.count, read.isExact, added.count]).toEqual([whole.count, whole.isExact, whole.count]);
+    united.add(read);
+    united.add(more);
+    read.add(more);
+    for (const set of [united, read])
+      expect([set.count, set.toBytes().equals(both.toBytes())]).toEqual([both.count, true]);
+    expect(added.toBytes().equals(whole.toBytes())).toBe(true);
+  }
+});
