@@ -5,6 +5,7 @@ import { PERIODS, type Range, type Unit } from '../../dashboard/range.ts';
 import { DETAILS, MODES, misread, parseView, safeNext, type View, viewSearch } from '../../dashboard/url.ts';
 import { SCALES } from '../../src/base/view.ts';
 import { WIDTHS } from '../../src/base/widths.ts';
+import { anyText } from '../support/fuzz.ts';
 
 const unit = fc.constantFrom<Unit>('m', 'h', 'd', 'w', 'mo', 'y');
 const range: fc.Arbitrary<Range> = fc.oneof(
@@ -16,7 +17,7 @@ const range: fc.Arbitrary<Range> = fc.oneof(
   fc.record({ kind: fc.constant('calendar' as const), period: fc.constantFrom(...PERIODS) }),
   fc.record({ kind: fc.constant('since' as const), from: fc.integer({ min: 0, max: 4e12 }) }),
 );
-const text = fc.string({ minLength: 1, unit: 'grapheme' });
+const text = anyText({ minLength: 1 });
 const bucket = fc
   .record({ from: fc.integer({ min: 0, max: 4e12 }), length: fc.integer({ min: 1, max: 1e9 }) })
   .map(({ from, length }) => ({ from, to: from + length }));

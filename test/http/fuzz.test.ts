@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { jsonObject } from '../json/json-text.ts';
-import { runs, sized } from '../support/fuzz.ts';
+import { anyText, runs, sized } from '../support/fuzz.ts';
 import { CREATE_EVENT, sharedService, type TestService } from '../support/service.ts';
 
 /** One change of some bytes: what transport errors, bad encoders and attackers make of a good request. */
@@ -101,7 +101,7 @@ describe('over HTTP', () => {
 
   test('security 20: no query of a read ends in a 500', async () => {
     const value = fc.oneof(
-      fc.string({ unit: 'grapheme', maxLength: 12 }).map(encodeURIComponent),
+      anyText({ maxLength: 12 }).map(encodeURIComponent),
       fc.stringMatching(/^[0-9a-zA-Z:.,+%_-]{0,30}$/),
       fc.constantFrom(
         ...["'", "';--", '%00', '%zz', '1e18', '1000000000000000000', '0000-01-01', '9999-12-31'],

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import type { TestEngine } from '../support/database.ts';
 import { checkAnswer, DESCRIPTION } from '../support/described.ts';
-import { runs } from '../support/fuzz.ts';
+import { anyText, runs } from '../support/fuzz.ts';
 import type { HttpResponse } from '../support/http-client.ts';
 import { LiveClient } from '../support/live-client.ts';
 import { patient } from '../support/patience.ts';
@@ -91,11 +91,7 @@ const HOSTILE = fc.constantFrom(
     'x'.repeat(2_000),
   ],
 );
-const ANYTHING = fc.oneof(
-  HOSTILE,
-  fc.string({ unit: 'grapheme', maxLength: 12 }),
-  fc.string({ unit: 'binary' }),
-);
+const ANYTHING = fc.oneof(HOSTILE, anyText());
 const INSTANT = fc
   .date({ min: new Date('1969-12-01'), max: new Date('2200-01-01'), noInvalidDate: true })
   .chain((date) => {

@@ -33,5 +33,19 @@ export function runs(usual: number): { numRuns: number } {
   return { numRuns: Math.ceil(usual * FACTOR) };
 }
 
+const codePoint = fc
+  .oneof(fc.integer({ min: 0x20, max: 0x7e }), fc.integer({ min: 0, max: 0x10_f7ff }))
+  .map((number) => String.fromCodePoint(number < 0xd800 ? number : number + 0x800));
+
+/**
+ * Any text that has a form in UTF-8, half of it ASCII. The units "binary" and "grapheme" of fast-check make a table of a
+ * million code points in each process, which takes seconds.
+ */
+export function anyText(
+  lengths: { readonly minLength?: number; readonly maxLength?: number } = {},
+): fc.Arbitrary<string> {
+  return fc.string({ ...lengths, unit: codePoint });
+}
+
 // Of properties that do not say how often.
 fc.configureGlobal(runs(100));
