@@ -294,35 +294,6 @@ test('a batch that is tried again is counted as a retry, and its event once', as
   expect(figures.value('tidemark_batch_events_count')).toBe(2);
 });
 
-describe('while the database is away,', () => {
-  test('the response says so, and says when the database is back', async () => {
-    const { service, proxy } = await proxied({});
-    const isUp = async (): Promise<number> => (await scrape(service)).value('tidemark_database_up');
-    expect(await isUp()).toBe(1);
-    await proxy.goAway();
-    await until(async () => (await isUp()) === 0, 'somebody has missed the database');
-    const upkeepFailures = async (): Promise<number> =>
-      (await scrape(service)).value('tidemark_upkeep_failures_total');
-    await until(async () => (await upkeepFailures()) > 0, 'the upkeep has missed it too');
-    await service.post();
-    const away = await scrape(service);
-    expect(away.value('tidemark_refusals_total', { code: 'UNAVAILABLE' })).toBe(1);
-    expect(away.value('tidemark_events_stored_total')).toBe(0);
-    await proxy.comeBack();
-    await until(async () => (await isUp()) === 1, 'the database is found');
-  });
-
-  test('one that does not respond counts as down, and no scrape waits for it', async () => {
-    const { service, proxy } = await proxied({});
-    const isUp = async (): Promise<number> => (await scrape(service)).value('tidemark_database_up');
-    expect(await isUp()).toBe(1);
-    proxy.decide = () => 'black-hole';
-    await until(async () => (await isUp()) === 0, 'the silence is noticed');
-    // Otherwise the stop waits for what will not come.
-    await proxy.goAway();
-  });
-});
-
 const hasPromtool = spawnSync('promtool', ['--version']).error === undefined;
 
 test.skipIf(!hasPromtool)(

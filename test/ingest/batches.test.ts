@@ -1,5 +1,5 @@
 /** POST /v1/events: what is stored of a batch, what each of its events is answered, and what the counts make of it. */
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createTokenText } from '../../src/base/token-text.ts';
 import type { Sql } from '../../src/storage/database/connect.ts';
 import { readEventPage } from '../../src/storage/read/event-page.ts';
@@ -7,9 +7,7 @@ import { refused } from '../http/answers.ts';
 import { answered, type BatchResult, postBatch, storedIds } from '../support/batch.ts';
 import { availableEngines, type TestEngine } from '../support/database.ts';
 import { sized } from '../support/fuzz.ts';
-import { FaultyProxy, isCopy } from '../support/proxy.ts';
 import {
-  RunningClock,
   sharedService,
   startTestService,
   TestClock,
@@ -21,29 +19,6 @@ import { upkeepOf } from '../support/upkeep.ts';
 
 const DAY_MS = 86_400_000;
 const NOW = Date.UTC(2026, 10, 21, 13, 0, 0, 500);
-
-const open: { stop(): Promise<void> }[] = [];
-afterEach(async () => {
-  for (const one of open.splice(0)) await one.stop();
-});
-
-async function proxied(
-  options: Parameters<typeof startTestService>[0] = {},
-): Promise<{ service: TestService; proxy: FaultyProxy }> {
-  let proxy: FaultyProxy | undefined;
-  const service = await startTestService({
-    ...options,
-    reach: async (address) => {
-      proxy = await FaultyProxy.start(address);
-      return proxy.address;
-    },
-  });
-  if (proxy === undefined) throw new Error('The service did not ask how to reach its database.');
-  open.push(service, proxy);
-  expect((await service.post()).status).toBe(201);
-  await service.sql`TRUNCATE events`;
-  return { service, proxy };
-}
 
 const codes = (results: readonly BatchResult[]): (string | undefined)[] => results.map(({ code }) => code);
 
@@ -330,53 +305,5 @@ test('a batch is one request for the limit, which it shares with single events',
     const response = await postBatch(service, events);
     refused(response, 429, 'RATE_LIMIT_EXCEEDED', 'Rate limit exceeded');
     expect(Number(response.headers['retry-after'])).toBeGreaterThan(50);
-  });
-});
-
-describe('while the database is away', () => {
-  test('a batch of which a part was committed before says of each event which', async () => {
-    const clock = new RunningClock();
-    const { service, proxy } = await proxied({ clock, config: { COMMIT_CONNECTIONS: 1 } });
-    const events = Array.from({ length: 9_000 }, (_, n) => ({ typeId: service.type.typeId, payload: { n } }));
-    let copies = 0;
-    proxy.decide = (sent) => {
-      if (isCopy(sent)) copies += 1;
-      return copies > 1 ? 'lose-request' : 'forward';
-    };
-    const answer = postBatch(service, events);
-    await until(() => copies > 1, 'the second piece is on its way');
-    await proxy.goAway();
-    // It is retried for twelve seconds.
-    clock.advance(12_001);
-    const { stored, results } = answered(await answer);
-    await proxy.comeBack();
-    expect(stored).toBe(4_000);
-    expect(new Set(codes(results))).toEqual(new Set([undefined, 'OUTCOME_UNKNOWN', 'UNAVAILABLE']));
-    expect(await storedIds(service)).toEqual(results.flatMap(({ eventId }) => eventId ?? []));
-  });
-
-  test('a batch is refused whole with 503, as is one larger than what may wait now, which fits later', async () => {
-    const { service, proxy } = await proxied({ config: { COMMIT_BUFFER_EVENTS: 100 } });
-    const batch = (count: number) =>
-      postBatch(
-        service,
-        Array.from({ length: count }, () => ({ typeId: service.type.typeId, payload: {} })),
-      );
-    const { details } = refused(await batch(101), 400, 'INVALID_REQUEST', 'Invalid request body');
-    expect(details).toContain('at most 100 events');
-    const met = proxy.next(isCopy, 'hold-answer');
-    const first = batch(60);
-    await until(() => met() === 1, 'the first batch is on its way');
-    refused(await batch(41), 503, 'UNAVAILABLE', 'Service unavailable');
-    // What comes alone has room of its own, and the other connection.
-    proxy.decide = () => 'forward';
-    expect((await service.post()).status).toBe(201);
-    proxy.release();
-    expect(answered(await first).stored).toBe(60);
-    expect(answered(await batch(41)).stored).toBe(41);
-    await proxy.goAway();
-    refused(await batch(60), 503, 'UNAVAILABLE', 'Service unavailable');
-    await proxy.comeBack();
-    expect(await storedIds(service)).toHaveLength(60 + 41 + 1);
   });
 });

@@ -8,7 +8,7 @@ import { answered, type BatchResult, postBatch } from '../support/batch.ts';
 import { availableEngines } from '../support/database.ts';
 import { runs, sized } from '../support/fuzz.ts';
 import type { HttpResponse } from '../support/http-client.ts';
-import { Opened, untilReplayed, waitingEvents } from '../support/proxied-service.ts';
+import { Opened } from '../support/proxied-service.ts';
 import { type Fate, FaultyProxy, isBatch } from '../support/proxy.ts';
 import { CREATE_EVENT, startTestService, TestClock, type TestService } from '../support/service.ts';
 import { SOURCE } from '../support/source.ts';
@@ -307,31 +307,6 @@ describe('a key', () => {
     expect(await metric('tidemark_events_stored_total')).toBe(stored + 1);
     expect(await metric('tidemark_events_repeated_total')).toBe(repeated + 2);
   });
-});
-
-test('during an outage keys go into the journal, and their replay stores each once', async () => {
-  const { service, proxy } = await opened.journaled();
-  const createdAt = new Date().toISOString();
-  const past = new Date(Date.now() - 10 * DAY_MS).toISOString();
-  const before = await send(service, [event('before', { createdAt })]);
-  await proxy.goAway();
-  const during = await send(
-    service,
-    ['before', 'during', 'during'].map((key) => event(key, { createdAt })),
-  );
-  const again = await send(service, [event('during', { createdAt }), event('past', { createdAt: past })]);
-  expect(repeats([...during, ...again])).toEqual([false, false, false, false, false]);
-  expect(ids(during)[0]).toBe(ids(before)[0]);
-  expect(waitingEvents(service)).toBe(5);
-  await proxy.comeBack();
-  await untilReplayed(service);
-  const after = await send(
-    service,
-    ['before', 'during'].map((key) => event(key, { createdAt })),
-  );
-  expect(repeats(after)).toEqual([true, true]);
-  const all = new Set(ids([...before, ...during, ...again]));
-  expect((await rows(service)).map(({ id }) => id)).toEqual([...all].sort());
 });
 
 const anEvent = fc.record({

@@ -9,20 +9,18 @@ import { availableEngines, testDatabase } from '../support/database.ts';
 import { first, sized } from '../support/fuzz.ts';
 import { blocksOf, heldSnapshot } from '../support/held-snapshot.ts';
 import type { HttpResponse } from '../support/http-client.ts';
-import { type Fate, FaultyProxy } from '../support/proxy.ts';
+import { Opened } from '../support/proxied-service.ts';
+import type { Fate } from '../support/proxy.ts';
 import {
   CREATE_EVENT,
   startTestService,
   TestClock,
   type TestService,
-  until,
   withTestService,
 } from '../support/service.ts';
 
-const open: { stop(): Promise<void> }[] = [];
-afterEach(async () => {
-  for (const one of open.splice(0)) await one.stop();
-});
+const opened = new Opened();
+afterEach(opened.stopAll);
 
 const isKeyed = (sent: Buffer): boolean => sent.includes('INSERT INTO idempotency_keys');
 
@@ -48,23 +46,13 @@ function expectReused(response: HttpResponse): void {
   refused(response, 422, 'IDEMPOTENCY_KEY_REUSED', 'Idempotency key reused');
 }
 
-async function proxied(
-  options: Parameters<typeof startTestService>[0] = {},
-): Promise<{ service: TestService; proxy: FaultyProxy }> {
-  let proxy: FaultyProxy | undefined;
-  const service = await startTestService({
-    ...options,
-    reach: async (address) => {
-      proxy = await FaultyProxy.start(address);
-      return proxy.address;
-    },
-  });
-  if (proxy === undefined) throw new Error('The service did not ask how to reach its database.');
-  open.push(service, proxy);
-  created(await post(service, 'warm-up'));
-  await service.sql`TRUNCATE events`;
-  return { service, proxy };
-}
+/** A service behind a proxy, which has had a request with a key. */
+const proxied: Opened['proxied'] = async (options) => {
+  const made = await opened.proxied(options);
+  created(await post(made.service, 'warm-up'));
+  await made.service.sql`TRUNCATE events`;
+  return made;
+};
 
 describe.each(availableEngines())('on %s', (engine) => {
   let service: TestService;
@@ -144,7 +132,7 @@ describe.each(availableEngines())('on %s', (engine) => {
       clock,
       config: { CREATE_LIMIT_PER_MINUTE: 0 },
     });
-    open.push(second);
+    opened.add(second);
     const services = [service, second];
     const batch = Array.from({ length: 200 }, (_, n) => ({ typeName: `t${n % 3}`, payload: { n } }));
     const Authorization = `Bearer ${service.app.loggingToken}`;
@@ -168,7 +156,7 @@ describe.each(availableEngines())('on %s', (engine) => {
       expect(new Set(answers.map(({ body }) => body)).size).toBe(1);
     }
     expect((await storedIds(service)).length).toBe(rounds * 201);
-    await Promise.all(open.splice(0).map((one) => one.stop()));
+    await opened.stopAll();
   });
 
   test('a batch is repeated with its refusals and all', async () => {
@@ -249,40 +237,6 @@ describe.each(availableEngines())('on %s', (engine) => {
     }));
     expect(answered(await postBatch(service, batch, { 'Idempotency-Key': 'old' })).stored).toBe(300);
   });
-});
-
-test('a commit whose answer never came is found by the repeat, once the database is back', async () => {
-  const clock = new TestClock();
-  const { service, proxy } = await proxied({ clock });
-  const met = proxy.next(isKeyed, 'lose-answer');
-  const lost = post(service, 'lost');
-  await until(() => met() === 1, 'the commit is on its way');
-  await until(async () => (await storedIds(service)).length === 1, 'the event is stored');
-  await proxy.goAway();
-  clock.advance(12_001);
-  refused(await lost, 503, 'OUTCOME_UNKNOWN', 'Outcome unknown');
-  await proxy.comeBack();
-  await until(() => service.stats().databaseReachable, 'the service knows that the database is back');
-  const repeat = await post(service, 'lost');
-  expect(repeat.status, repeat.body).toBe(201);
-  expect(repeat.headers['idempotent-replayed']).toBe('true');
-  expect(await storedIds(service)).toEqual([created(repeat).eventId]);
-});
-
-test('during an outage idempotent requests are refused with 503, and their keys are not stored', async () => {
-  const { service, proxy } = await proxied();
-  await proxy.goAway();
-  refused(await post(service, 'away'), 503, 'UNAVAILABLE', 'Service unavailable');
-  const batch = [{ typeId: service.type.typeId, payload: {} }];
-  refused(
-    await postBatch(service, batch, { 'Idempotency-Key': 'away-batch' }),
-    503,
-    'UNAVAILABLE',
-    'Service unavailable',
-  );
-  await proxy.comeBack();
-  await until(async () => (await post(service, 'away')).status === 201, 'it is stored');
-  expect((await storedIds(service)).length).toBe(1);
 });
 
 test('refusals are not remembered: the same key succeeds later', async () => {

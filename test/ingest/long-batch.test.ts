@@ -1,32 +1,21 @@
 /** Newline-delimited events that are more than a batch: stored while they arrive, over both transports. */
 import { gzipSync } from 'node:zlib';
 import fc from 'fast-check';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { EVENTS, postBatch } from '../support/batch.ts';
 import { anyText, runs, sized } from '../support/fuzz.ts';
 import type { HttpResponse } from '../support/http-client.ts';
-import { type LongAnswer, LongBatch, type LongCounts } from '../support/long-batch.ts';
-import { Opened, untilReplayed } from '../support/proxied-service.ts';
-import { isCopy } from '../support/proxy.ts';
+import { LONG_BATCH_LIMITS, type LongAnswer, LongBatch, type LongCounts } from '../support/long-batch.ts';
 import { RunningClock, startTestService, type TestApp, type TestService, until } from '../support/service.ts';
 
 const LINES = { 'Content-Type': 'application/x-ndjson' };
-/** Limits that little data is beyond. */
-const CONFIG = {
-  CREATE_LIMIT_PER_MINUTE: 1_000_000,
-  MAX_BATCH_BYTES: 100_000,
-  MAX_BODIES_BYTES: 4_000_000,
-  MAX_BODY_BYTES: 20_000,
-  MAX_STREAM_BYTES: 3_000_000,
-} as const;
-
 describe('lines that are more than a batch', () => {
   const clock = new RunningClock();
   let service: TestService;
   let types = 0;
   let type: string;
   beforeAll(async () => {
-    service = await startTestService({ clock, config: CONFIG });
+    service = await startTestService({ clock, config: LONG_BATCH_LIMITS });
   });
   afterAll(() => service.stop());
 
@@ -57,7 +46,7 @@ describe('lines that are more than a batch', () => {
     for (const how of ['announced', 'chunked', 'gzip'] as const) {
       newType();
       const body = linesOf(2_500);
-      expect(body.length).toBeGreaterThan(3 * CONFIG.MAX_BATCH_BYTES);
+      expect(body.length).toBeGreaterThan(3 * LONG_BATCH_LIMITS.MAX_BATCH_BYTES);
       let response: HttpResponse | LongAnswer;
       if (how === 'chunked') {
         const batch = open();
@@ -210,7 +199,7 @@ describe('lines that are more than a batch', () => {
   test('count for the rate limit as the batches that they stand for', async () => {
     const own = await startTestService({
       database: service.database,
-      config: { ...CONFIG, CREATE_LIMIT_PER_MINUTE: 3 },
+      config: { ...LONG_BATCH_LIMITS, CREATE_LIMIT_PER_MINUTE: 3 },
     });
     newType();
     try {
@@ -232,7 +221,7 @@ describe('lines that are more than a batch', () => {
   });
 
   test('in the middle of a stop are answered with how many are stored, and the stop waits for no more', async () => {
-    const own = await startTestService({ database: service.database, config: CONFIG });
+    const own = await startTestService({ database: service.database, config: LONG_BATCH_LIMITS });
     newType();
     const counting = new LongBatch(own.port, service.app);
     await counting.send(linesOf(1_200));
@@ -311,95 +300,5 @@ describe('lines that are more than a batch', () => {
       ),
       runs(sized(2, 4)),
     );
-  });
-});
-
-describe('while the database is away, lines that are more than a batch', () => {
-  const opened = new Opened();
-  afterEach(opened.stopAll);
-
-  const line = (n: number): string =>
-    `{"typeName":"outage","payload":{"n":${n},"filler":"${'x'.repeat(80)}"}}\n`;
-  const linesOf = (count: number, from: number): string =>
-    Array.from({ length: count }, (_, at) => line(from + at)).join('');
-  const storedNow = async ({ sql }: TestService): Promise<number> =>
-    (await sql<[{ count: number }]>`SELECT count(*)::integer AS count FROM events`)[0].count;
-
-  test('are answered 503 with how many are stored, or in lines up to the first that is not, and the rest can be sent later', async () => {
-    const { service, proxy } = await opened.proxied({ config: CONFIG });
-    const telling = new LongBatch(service.port, service.app, { Accept: 'application/x-ndjson' });
-    await telling.send(linesOf(2_000, 0));
-    await until(() => telling.received.split('\n').length === 2_001, 'their results have arrived');
-    const batch = new LongBatch(service.port, service.app);
-    await batch.send(linesOf(2_000, 0));
-    await until(async () => (await storedNow(service)) === 4_000, 'what has arrived is committed');
-    await proxy.goAway();
-    await until(() => !service.stats().databaseWritable, 'the outage is noticed');
-    await telling.send(linesOf(500, 2_000));
-    const told = await telling.described();
-    const lines = told.body
-      .trimEnd()
-      .split('\n')
-      .map((text) => JSON.parse(text));
-    expect([told.status, told.isWhole]).toEqual([200, true]);
-    expect(lines.filter(({ eventId }) => eventId !== undefined)).toHaveLength(2_000);
-    expect(lines.at(-1)).toMatchObject({ code: 'UNAVAILABLE', resumeAt: 2_000, retryAfterSeconds: 1 });
-    // They are sent again: no event was refused for good.
-    const metrics = (await service.request({ path: '/metrics' })).body;
-    expect(metrics).not.toMatch(/tidemark_events_refused_total\{[^}]*UNAVAILABLE/);
-    await batch.send(linesOf(2_000, 2_000));
-    const response = await batch.described();
-    const counts: LongCounts = JSON.parse(response.body);
-    expect([response.status, counts.code, counts.resumeAt]).toEqual([503, 'UNAVAILABLE', counts.stored]);
-    expect(Number(response.headers['retry-after'])).toBeGreaterThan(0);
-    await proxy.comeBack();
-    await until(() => service.stats().databaseWritable, 'it is back');
-    expect(await storedNow(service)).toBe(2_000 + counts.stored);
-    const rest = new LongBatch(service.port, service.app);
-    await rest.send(linesOf(4_000 - counts.stored, counts.stored));
-    expect(JSON.parse((await rest.end()).body)).toMatchObject({ stored: 4_000 - counts.stored });
-    expect(await storedNow(service)).toBe(6_000);
-  });
-
-  test('go into the journal where there is one', async () => {
-    const { service, proxy } = await opened.journaled({ config: CONFIG });
-    const batch = new LongBatch(service.port, service.app);
-    await batch.send(linesOf(1_000, 0));
-    await until(async () => (await storedNow(service)) === 1_000, 'what has arrived is committed');
-    await proxy.goAway();
-    await until(() => !service.stats().databaseWritable, 'the outage is noticed');
-    await batch.send(linesOf(2_000, 1_000));
-    const response = await batch.end();
-    expect([response.status, JSON.parse(response.body)]).toEqual([
-      200,
-      { success: true, stored: 3_000, refused: 0, errors: [] },
-    ]);
-    await proxy.comeBack();
-    await untilReplayed(service);
-    expect(await storedNow(service)).toBe(3_000);
-  });
-
-  test('wait at their sender while the commit queue is full of others, and are not refused', async () => {
-    const { service, proxy } = await opened.proxied({ config: { ...CONFIG, COMMIT_BUFFER_EVENTS: 1_000 } });
-    const other = await service.newApp();
-    const isHeld = proxy.next(isCopy, 'hold-answer', 1);
-    const filling = service.request({
-      method: 'POST',
-      path: EVENTS,
-      body: linesOf(1_000, 0),
-      headers: { ...LINES, Authorization: `Bearer ${other.loggingToken}` },
-    });
-    await until(() => isHeld() === 1, 'a commit of another app is held up');
-    const batch = new LongBatch(service.port, service.app);
-    await batch.send(linesOf(2_000, 1_000));
-    const answer = batch.end();
-    const held = async (): Promise<number> => {
-      const { body } = await service.request({ path: '/metrics' });
-      return Number(/^tidemark_request_body_bytes (\d+)$/m.exec(body)?.[1]);
-    };
-    await until(async () => (await held()) > 100_000, 'its lines have arrived');
-    proxy.release();
-    expect([(await answer).status, (await filling).status]).toEqual([200, 200]);
-    expect(await storedNow(service)).toBe(3_000);
   });
 });

@@ -3,6 +3,15 @@ import { type ClientRequest, type IncomingHttpHeaders, request } from 'node:http
 import { checkAnswer } from './described.ts';
 import type { TestApp } from './service.ts';
 
+/** Limits that little data is beyond. */
+export const LONG_BATCH_LIMITS = {
+  CREATE_LIMIT_PER_MINUTE: 1_000_000,
+  MAX_BATCH_BYTES: 100_000,
+  MAX_BODIES_BYTES: 4_000_000,
+  MAX_BODY_BYTES: 20_000,
+  MAX_STREAM_BYTES: 3_000_000,
+} as const;
+
 export interface LongAnswer {
   readonly status: number;
   readonly headers: IncomingHttpHeaders;

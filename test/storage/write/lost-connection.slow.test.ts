@@ -2,6 +2,7 @@
 import { afterEach, describe, expect, test } from 'vitest';
 import { refused } from '../../http/answers.ts';
 import { availableEngines } from '../../support/database.ts';
+import { first } from '../../support/fuzz.ts';
 import type { HttpResponse } from '../../support/http-client.ts';
 import { ids, Opened, PATIENT, storedIds } from '../../support/proxied-service.ts';
 import { isBatch, isCopy } from '../../support/proxy.ts';
@@ -23,7 +24,7 @@ async function untilTaken(service: TestService, requests: number): Promise<void>
   }, `${requests} requests are taken`);
 }
 
-describe.each(availableEngines())('on %s', (engine) => {
+describe.each(first(availableEngines()))('on %s', (engine) => {
   test('security 24: of 500 posts that wait for one commit, the one that cannot be stored gets 400 and 499 get 201', async () => {
     // The clock stands, so that a commit that is held up is none that stands still.
     const { service, proxy } = await proxied({

@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { build, type Outcome, tidemark } from '../support/command-line.ts';
 import { availableEngines } from '../support/database.ts';
+import { first } from '../support/fuzz.ts';
 import type { HttpResponse } from '../support/http-client.ts';
 import { hurryRounds, startTestService, type TestService, until } from '../support/service.ts';
 
@@ -24,7 +25,7 @@ interface BatchBody {
   readonly hasMore: boolean;
 }
 
-describe.each(availableEngines())('on %s', (engine) => {
+describe.each(first(availableEngines()))('on %s', (engine) => {
   let service: TestService;
   let token: string;
   let folder: string;

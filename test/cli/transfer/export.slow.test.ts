@@ -8,6 +8,7 @@ import { createEventType } from '../../../src/apps/event-types.ts';
 import { openStorage } from '../../../src/storage/storage.ts';
 import { tidemark } from '../../support/command-line.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
+import { first } from '../../support/fuzz.ts';
 import { testSecret } from '../../support/service.ts';
 import { storeRows } from '../../support/stored-events.ts';
 
@@ -35,7 +36,7 @@ interface Stored {
   readonly payload: string;
 }
 
-describe.each(availableEngines())('on %s,', (engine) => {
+describe.each(first(availableEngines()))('on %s,', (engine) => {
   let database: TestDatabase;
   let appId: string;
   let stored: Stored[];

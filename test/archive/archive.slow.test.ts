@@ -43,7 +43,7 @@ import { eraseApp } from '../../src/storage/maintenance/deleted-apps.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { build, LAUNCHER, type Outcome, tidemark, tidemarkProcess } from '../support/command-line.ts';
 import { availableEngines, type TestDatabase, type TestEngine, testDatabase } from '../support/database.ts';
-import { sized } from '../support/fuzz.ts';
+import { first, sized } from '../support/fuzz.ts';
 import { captured, testSecret, until } from '../support/service.ts';
 import { storeRows } from '../support/stored-events.ts';
 
@@ -168,7 +168,7 @@ async function read(files: readonly Buffer[], query: string): Promise<unknown[][
 const filesOf = ({ objects }: MemoryStore): Buffer[] =>
   [...objects].filter(([key]) => key.endsWith('.parquet')).map(([, bytes]) => bytes);
 
-describe.each(availableEngines())('an archive of %s', (engine) => {
+describe.each(first(availableEngines()))('an archive of %s', (engine) => {
   let world: World;
   let memory: MemoryStore;
 

@@ -22,6 +22,7 @@ import { ImportWriter } from '../../../src/storage/write/import-writer.ts';
 import { type Outcome, tidemark } from '../../support/command-line.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { countedTotal } from '../../support/field-totals.ts';
+import { first } from '../../support/fuzz.ts';
 import { FaultyProxy } from '../../support/proxy.ts';
 import { testSecret, until } from '../../support/service.ts';
 import { beginRefresh } from '../../support/slow-refresh.ts';
@@ -59,7 +60,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-describe.each(availableEngines())('an import on %s', (engine) => {
+describe.each(first(availableEngines()))('an import on %s', (engine) => {
   let database: TestDatabase;
   beforeAll(async () => {
     database = await testDatabase(engine);
