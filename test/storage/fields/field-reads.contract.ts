@@ -109,16 +109,16 @@ function fieldReads(open: OpenFieldDatabase): void {
         answered += (await expectPages(oracle())) + (await expectSeries(oracle()));
     }
     // Until all is counted, and some rows more.
-    for (let rounds = 0; rounds < 30; rounds += 1) {
+    for (let rounds = 0; rounds < sized(15, 30); rounds += 1) {
       await fields.settle();
       await upkeep.everySecond();
-      if (rounds % 10 === 0) await write(3);
+      if (rounds % 5 === 0) await write(3);
       clock.now += 2 * MINUTE_MS;
     }
     // Their values are not counted yet: reads look at the rows of their minutes.
     await insert(12);
     answered = 0;
-    for (let rounds = 0; rounds < 4; rounds += 1)
+    for (let rounds = 0; rounds < sized(2, 4); rounds += 1)
       answered += (await expectPages(oracle())) + (await expectSeries(oracle()));
     expect(answered).toBeGreaterThan(4);
     await expectNumbersOfTypes();
@@ -171,7 +171,7 @@ function fieldReads(open: OpenFieldDatabase): void {
     rows = rows.filter(({ at }) => at >= boundary);
     await expectPages(oracle());
     await fields.upkeep.everyTenMinutes();
-    for (let round = 0; round < 3; round += 1) {
+    for (let round = 0; round < sized(1, 3); round += 1) {
       await write(20);
       rows = rows.filter(({ at }) => at >= boundary);
       await fields.upkeep.everySecond();

@@ -30,6 +30,7 @@ import {
   randomPayload,
   seededRandom,
 } from '../../support/field-oracle.ts';
+import { isLong } from '../../support/fuzz.ts';
 
 const NOW = Math.floor(Date.now() / DAY_MS) * DAY_MS + 12 * HOUR_MS;
 const ALL_DAYS = { limits: { events: Number.POSITIVE_INFINITY, ms: 60_000 }, random: () => 0.5 };
@@ -112,7 +113,6 @@ function erasing(open: OpenFieldDatabase, compress?: (sql: Sql) => Promise<unkno
   }
 
   test('events go with all of their counts, while others come', async () => {
-    await expectExact();
     const wanted = byTime(rows.filter(isOfUser));
     expect(wanted.length).toBeGreaterThan(20);
     for (let from = 0; from < wanted.length; from += 15) {
@@ -121,7 +121,7 @@ function erasing(open: OpenFieldDatabase, compress?: (sql: Sql) => Promise<unkno
       const gone = new Set(some.map(({ id }) => id));
       rows = rows.filter(({ id }) => !gone.has(id));
       await write(6);
-      if (from === 15) await expectExact();
+      if (isLong && from === 15) await expectExact();
     }
     // What is gone is not counted twice.
     expect(await erase(1, wanted)).toBe(0);

@@ -256,7 +256,7 @@ describe.runIf(ENGINES.length > 0).each(ENGINES)('with %s', (engine) => {
       for (let seconds = 0; seconds < 12; seconds += 1) await upkeep.everySecond();
     }
     await searchAll();
-    for (let searches = 0; searches < 20; searches += 1) await searchSome();
+    for (let searches = 0; searches < sized(5, 20); searches += 1) await searchSome();
     const lists = await fields.sql<{ part: number; list: Uint8Array; partBits: number; rice: number }[]>`
       SELECT part, list, part_bits AS "partBits", rice FROM word_lists JOIN word_segments ON id = segment`;
     expect(lists.length).toBeGreaterThan(0);
