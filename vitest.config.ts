@@ -81,7 +81,11 @@ export default defineConfig({
           ...ofKind('isolated', 'dom', 'timescale', 'citus', 'browser', 'slow', 'nightly'),
         ],
       }),
-      project('isolated', 2, 'postgres18', ofKind('isolated', 'dom'), { isolate: true }),
+      // In the group of those before, with as many workers, so that they begin while the last of those still run.
+      project('isolated', 3, 'postgres18', ofKind('isolated', 'dom'), {
+        isolate: true,
+        sequence: { groupOrder: 0 },
+      }),
       ...(hasTimescale ? [project('timescale', 3, 'timescale', [...ENGINE, ...ofKind('timescale')])] : []),
       ...(hasCitus
         ? [project('citus', 2, 'citus', [...(isNightly ? [CONTRACTS] : ON_CITUS), ...ofKind('citus')])]
