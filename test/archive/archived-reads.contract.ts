@@ -23,7 +23,7 @@ import type { Storage } from '../../src/storage/storage.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { availableEngines } from '../support/database.ts';
 import { type FieldDatabase, fieldDatabase, type OpenFieldDatabase } from '../support/field-database.ts';
-import { runs } from '../support/fuzz.ts';
+import { runs, sized } from '../support/fuzz.ts';
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
@@ -117,7 +117,7 @@ function archivedReads(
           return { ...rest, events: plain(events, app) };
         });
       }),
-      runs(30),
+      runs(sized(12, 30)),
     );
   });
 
@@ -136,7 +136,7 @@ function archivedReads(
           return pages;
         });
       }),
-      runs(12),
+      runs(sized(6, 12)),
     );
   });
 
@@ -170,7 +170,7 @@ function archivedReads(
           });
         },
       ),
-      runs(10),
+      runs(sized(5, 10)),
     );
   });
 
@@ -199,7 +199,7 @@ function archivedReads(
           return isAnswered !== 'not counted';
         },
       ),
-      runs(8),
+      runs(sized(4, 8)),
     );
   });
 
@@ -233,7 +233,7 @@ function archivedReads(
           });
         },
       ),
-      runs(12),
+      runs(sized(6, 12)),
     );
   });
 }

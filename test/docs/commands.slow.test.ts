@@ -13,7 +13,7 @@ import { urlOf } from '../support/cluster.ts';
 import { LAUNCHER, tidemark } from '../support/command-line.ts';
 import { isLong } from '../support/fuzz.ts';
 import { patient } from '../support/patience.ts';
-import { type CodeBlock, codeBlocks, PAGES, ROOT, readPage } from './pages.ts';
+import { type CodeBlock, codeBlocks, markedTable, PAGES, ROOT, readPage } from './pages.ts';
 
 vi.setConfig({ testTimeout: patient(120_000), hookTimeout: patient(60_000) });
 
@@ -139,4 +139,29 @@ test('the SQL of docs/deployment.md makes a role and a database that are enough 
     await admin.unsafe(`DROP ROLE IF EXISTS ${name}`);
     await admin.end();
   }
+});
+
+/** The commands that have no commands of their own, with their options, as the help tells. */
+async function commandsOf(path: readonly string[]): Promise<Map<string, string>> {
+  const { stdout } = await tidemark([...path, '--help']);
+  const listed = /\nCommands:\n([\s\S]*?)(?=\n\S|\n\n|$)/.exec(stdout)?.[1] ?? '';
+  const names = [...listed.matchAll(/^ {2}(\w[\w-]*)/gm)].map(([, name = '']) => name);
+  const own = names.filter((name) => name !== 'help');
+  if (own.length === 0) return new Map([[path.join(' '), stdout]]);
+  const below: [string, string][] = [];
+  for (const name of own) below.push(...(await commandsOf([...path, name])));
+  return new Map(below);
+}
+
+test('docs/command-line.md lists every command, with options that it has', async () => {
+  const help = await commandsOf([]);
+  const listed = new Map(
+    markedTable(readPage('docs/command-line.md'), 'commands').map(([cell = '']) => {
+      const text = cell.replaceAll('`', '').replace(/^tidemark /, '');
+      return [/^[a-z][a-z-]*(?: [a-z][a-z-]*)*/.exec(text)?.[0] ?? '', text];
+    }),
+  );
+  expect([...listed.keys()].sort()).toEqual([...help.keys()].sort());
+  for (const [command, text] of listed)
+    for (const [option] of text.matchAll(/--[a-z-]+/g)) expect(help.get(command), command).toContain(option);
 });

@@ -9,7 +9,6 @@ import { REFUSALS } from '../../src/errors.ts';
 import { API } from '../../src/service/api-description.ts';
 import { connectionsOf } from '../../src/service.ts';
 import { tidemark } from '../support/command-line.ts';
-import { patient } from '../support/patience.ts';
 import { sharedService } from '../support/service.ts';
 import {
   anchors,
@@ -175,39 +174,12 @@ test.each(PAGES)('the variables that %s names are settings', (path) => {
   expect(unknown).toEqual([]);
 });
 
-/** The commands that have no commands of their own, with their options, as the help tells. */
-async function commandsOf(path: readonly string[]): Promise<Map<string, string>> {
-  const { stdout } = await tidemark([...path, '--help']);
-  const listed = /\nCommands:\n([\s\S]*?)(?=\n\S|\n\n|$)/.exec(stdout)?.[1] ?? '';
-  const names = [...listed.matchAll(/^ {2}(\w[\w-]*)/gm)].map(([, name = '']) => name);
-  const own = names.filter((name) => name !== 'help');
-  if (own.length === 0) return new Map([[path.join(' '), stdout]]);
-  const below: [string, string][] = [];
-  for (const name of own) below.push(...(await commandsOf([...path, name])));
-  return new Map(below);
-}
-
 test.each(PAGES.filter((path) => !FOR_DEVELOPERS.has(path)))(
   'the sentences of %s have at most 25 words',
   (path) => {
     expect(sentences(readPage(path)).filter(({ words }) => words > 25)).toEqual([]);
   },
 );
-
-test('docs/command-line.md lists every command, with options that it has', {
-  timeout: patient(120_000),
-}, async () => {
-  const help = await commandsOf([]);
-  const listed = new Map(
-    markedTable(readPage('docs/command-line.md'), 'commands').map(([cell = '']) => {
-      const text = cell.replaceAll('`', '').replace(/^tidemark /, '');
-      return [/^[a-z][a-z-]*(?: [a-z][a-z-]*)*/.exec(text)?.[0] ?? '', text];
-    }),
-  );
-  expect([...listed.keys()].sort()).toEqual([...help.keys()].sort());
-  for (const [command, text] of listed)
-    for (const [option] of text.matchAll(/--[a-z-]+/g)) expect(help.get(command), command).toContain(option);
-});
 
 test('the commands that the pages name exist', async () => {
   const { stdout } = await tidemark(['--help']);
@@ -224,7 +196,6 @@ test('the commands that the pages name exist', async () => {
   }
 });
 
-/** The routes of a table whose first column has them. */
 /** The routes in the first cells. */
 function routesOf(rows: readonly (readonly string[])[]): string[] {
   return rows

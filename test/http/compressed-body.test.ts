@@ -19,7 +19,7 @@ function brotli(text: string, windowLog: number): Buffer {
 }
 
 test('the window of Brotli is read from its first byte', () => {
-  const text = 'some text that is compressed '.repeat(100_000);
+  const text = 'some text that is compressed '.repeat(1_000);
   for (let log = constants.BROTLI_MIN_WINDOW_BITS; log <= constants.BROTLI_MAX_WINDOW_BITS; log += 1)
     expect(windowBytes('br', brotli(text, log)[0] ?? 0), `2^${log}`).toBe(2 ** log);
 });

@@ -1,4 +1,4 @@
-/** The description of the API is of use to generators: types for TypeScript, with which the example of the README compiles. */
+/** The description of the API is valid, and of use to generators: types for TypeScript, with which the example of the README compiles. */
 import { execFile } from 'node:child_process';
 import { mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -79,5 +79,29 @@ export const id = (event: components['schemas']['Event']): string => event.event
     const found: number[] = [];
     for await (const { payload } of events(service.app.appId, resourceToken)) found.push(payload.n);
     expect(found).toEqual(Array.from({ length: 250 }, (_, n) => n));
+  });
+});
+
+describe('the linter', () => {
+  const lint = async (description: object): Promise<{ code: number; output: string }> => {
+    const [file, config] = [join(folder, 'openapi.json'), join(folder, 'redocly.yaml')];
+    await writeFile(file, JSON.stringify(description));
+    await writeFile(config, 'extends:\n  - recommended-strict\n');
+    const env = { ...process.env, REDOCLY_TELEMETRY: 'off', REDOCLY_SUPPRESS_UPDATE_NOTICE: 'true' };
+    const linter = join(ROOT, 'node_modules/@redocly/cli/bin/cli.js');
+    return await run(process.execPath, [linter, 'lint', file, '--config', config], { env }).then(
+      ({ stdout, stderr }) => ({ code: 0, output: stdout + stderr }),
+      (error: { code: number; stdout: string; stderr: string }) => ({
+        code: error.code,
+        output: error.stdout + error.stderr,
+      }),
+    );
+  };
+
+  test('finds nothing, by its strict rules', async () => {
+    expect(await lint(describeApi(API, { version: '1.0.0' }))).toMatchObject({
+      code: 0,
+      output: expect.stringContaining('Your API description is valid'),
+    });
   });
 });

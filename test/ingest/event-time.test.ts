@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { NOT_A_TIME, notThis, parseEventTime } from '../../src/ingest/event-time.ts';
 import { NOT_ISO, parseBound } from '../../src/read/iso-date.ts';
 import { timestamp } from '../../src/storage/write/accepted-event.ts';
-import { runs } from '../support/fuzz.ts';
+import { runs, sized } from '../support/fuzz.ts';
 
 /** By the parser of bounds alone. */
 function atLength(text: string): number | string {
@@ -45,7 +45,7 @@ test('a time with any character changed is read, or refused, as at length', () =
       const text = characters.join('');
       expect(parseEventTime(text)).toEqual(atLength(text));
     }),
-    runs(5_000),
+    runs(sized(1_500, 5_000)),
   );
 });
 
@@ -58,6 +58,6 @@ test('a time is written as a Date writes it, whichever was written before', () =
     fc.property(fc.array(time, { minLength: 1, maxLength: 5 }), (times) => {
       expect(times.map(timestamp)).toEqual(times.map((one) => new Date(one).toISOString()));
     }),
-    runs(3_000),
+    runs(sized(1_000, 3_000)),
   );
 });

@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { PathWalk, type TextPart } from '../../src/json/path-walk.ts';
-import { runs } from '../support/fuzz.ts';
+import { runs, sized } from '../support/fuzz.ts';
 
 const NAMES = ['a', 'b', 'a', 'b', 'ab', 'é', 'a b', 'a"', '', ':', ',', '/a'] as const;
 const PATHS = [['a'], ['b'], ['ab'], ['a', 'b'], ['a', 'b', 'a'], ['b', 'é'], ['/a'], [':'], ['a b', 'ab']];
@@ -69,7 +69,7 @@ test('a text has the values that JSON.parse finds', () => {
       for (const [index, path] of PATHS.entries())
         expect(visited((visit) => new PathWalk([path], visit).over(text))[0]).toEqual(expected[index]);
     }),
-    runs(2_000),
+    runs(sized(700, 2_000)),
   );
 });
 
@@ -96,7 +96,7 @@ test('so have texts between others, as bytes', () => {
         }
       }
     }),
-    runs(2_000),
+    runs(sized(700, 2_000)),
   );
 });
 

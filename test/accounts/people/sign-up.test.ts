@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { MemberList } from '../../../src/api-types/answers.ts';
+import { TRANSPORTS } from '../../support/fuzz.ts';
 import { linkIn, type Mailbox, openMailbox } from '../../support/mailbox.ts';
 import { newOwnApp, newPerson, PASSWORD, Person, type Reply } from '../../support/person.ts';
 import {
@@ -18,7 +19,7 @@ const newAccount = (email: string) => ({ email, password: PASSWORD });
 const tokenOf = (path: string): string => path.split('/').at(-1) ?? '';
 
 describe('the first account', () => {
-  test.each(['uws', 'node'] as const)(
+  test.each(TRANSPORTS)(
     'is made straight away from this machine alone, by its own name, and only the first, on %s',
     (transport) =>
       withTestService({ transport }, async (service) => {

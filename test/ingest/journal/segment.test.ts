@@ -95,7 +95,7 @@ test('a copy that is cut at any byte after the last sync loses nothing acknowled
         expect(read.tornBytes).toBe(cut - (whole === 0 ? HEADER_BYTES : (ends[whole - 1] ?? 0)));
       }
     }),
-    { numRuns: sized(7, 20) },
+    { numRuns: sized(4, 20) },
   );
 });
 
@@ -128,7 +128,7 @@ test('any one byte that changes is noticed, and costs the one record that it is 
         expect(read.batches).toEqual(written.filter((_, index) => index !== hit));
       }
     }),
-    { numRuns: sized(4, 10) },
+    { numRuns: sized(2, 10) },
   );
 });
 
@@ -208,7 +208,7 @@ test('the records of a file without a header are found by their checksums', () =
       const left = Buffer.concat([noise, bytes.subarray(HEADER_BYTES)]);
       expect(readSegment(left)).toMatchObject({ header: null, batches: written, damagedBytes: noise.length });
     }),
-    { numRuns: sized(7, 20) },
+    { numRuns: sized(4, 20) },
   );
 });
 

@@ -142,11 +142,11 @@ describe('what is read of an event', () => {
         `{"typeName":"a name of some length ${n}","payload":{"x":"${'x'.repeat(length)}"}}`,
       ).toString('latin1');
     const typeOf = (body: string): unknown => (parse(body) as BatchEvent).type;
-    const small = Array.from({ length: 500 }, (_, n) => typeOf(text(n, 100_000)));
-    const large = Array.from({ length: 20 }, (_, n) => typeOf(text(n, 4_000_000)));
-    expect(memory() - before).toBeLessThan(40_000_000);
-    expect(small[499]).toEqual({ typeName: 'a name of some length 499' });
-    expect(large[19]).toEqual({ typeName: 'a name of some length 19' });
+    const small = Array.from({ length: 200 }, (_, n) => typeOf(text(n, 100_000)));
+    const large = Array.from({ length: 10 }, (_, n) => typeOf(text(n, 4_000_000)));
+    expect(memory() - before).toBeLessThan(20_000_000);
+    expect(small[199]).toEqual({ typeName: 'a name of some length 199' });
+    expect(large[9]).toEqual({ typeName: 'a name of some length 9' });
   });
 
   test('names each type once', () => {

@@ -11,7 +11,7 @@ import { connect, type Sql } from '../../../src/storage/database/connect.ts';
 import { openStorage, type Storage } from '../../../src/storage/storage.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
-import { sized } from '../../support/fuzz.ts';
+import { first, sized } from '../../support/fuzz.ts';
 import { SOURCE } from '../../support/source.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
 import { writingTo } from '../../support/writers.ts';
@@ -101,7 +101,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect(await differing()).toEqual([0, 0, 0, 0]);
   });
 
-  test.each(['minute', 'quarter_hour', 'hour', 'day', 'month'])(
+  test.each(first(['minute', 'month', 'quarter_hour', 'hour', 'day'], 2))(
     'a count by the %s that is too large, missing or of nothing is found, and recounted',
     async (level) => {
       const table = await tableOf(`${level}_counts`);

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { CopyTap, HEAD_BYTES } from '../../../src/storage/database/copy-tap.ts';
 import { copyRows, RowBuffer } from '../../../src/storage/read/copied-rows.ts';
 import { type TestDatabase, testDatabase } from '../../support/database.ts';
-import { runs } from '../../support/fuzz.ts';
+import { runs, sized } from '../../support/fuzz.ts';
 
 interface Message {
   readonly type: string;
@@ -57,7 +57,7 @@ test('messages pass unchanged, and those of rows as the content of messages, how
       );
       expect(Buffer.concat(unwrapped).equals(sent)).toBe(true);
     }),
-    runs(2_000),
+    runs(sized(700, 2_000)),
   );
 });
 

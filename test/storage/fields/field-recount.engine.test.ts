@@ -19,6 +19,7 @@ import { openStorage, type Storage } from '../../../src/storage/storage.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { countedTotal } from '../../support/field-totals.ts';
+import { first } from '../../support/fuzz.ts';
 import { heldLock } from '../../support/held-lock.ts';
 import { insertSelected } from '../../support/insert-selected.ts';
 import { SOURCE } from '../../support/source.ts';
@@ -131,12 +132,13 @@ describe.each(availableEngines())('on %s', (engine) => {
   const ofApp = (condition: string): string =>
     `app_id = 1 AND series_id IN (SELECT id FROM field_series WHERE ${condition})`;
   const noon = new Date(DAY + 12 * HOUR_MS).toISOString();
-  test.each([
+  const WRONG = [
     [
       'by the minute with one type',
       'minute',
       `UPDATE field_minute_counts SET count = count + 3 WHERE ${ofApp('type_id = 1')}`,
     ],
+    ['by the month', 'month', `UPDATE field_month_counts SET count = 0 WHERE ${ofApp('true')}`],
     [
       'by the minute with all types',
       'minute',
@@ -149,24 +151,27 @@ describe.each(availableEngines())('on %s', (engine) => {
     ],
     ['by the hour', 'hour', `UPDATE field_hour_counts SET count = count + 1 WHERE ${ofApp('true')}`],
     ['by the day', 'day', `DELETE FROM field_day_counts WHERE ${ofApp(`value = '"DE"'`)}`],
-    ['by the month', 'month', `UPDATE field_month_counts SET count = 0 WHERE ${ofApp('true')}`],
-  ])('counts of values %s that are wrong are found, and recounted', async (_name, level, corruption) => {
-    await settleAll();
-    expect((await sql.unsafe(corruption)).count).toBeGreaterThan(0);
-    const found = await readSnapshot(sql, (tx) => compareFieldDay(tx, DAY, null));
-    expect(found?.examples.map((example) => example.level)).toContain(level);
-    expect(found?.examples[0]).toMatchObject({ app: 'app1', field: { path: ['country'] } });
-    expect(await differing(2)).toBe(0);
-    const checked = await checkCounts(alone, ENGINES[database.engine], now);
-    expect(checked.days.find(({ day }) => day === DAY)).toMatchObject({ differing: found?.differing });
+  ] as const;
+  test.each(first(WRONG, 3))(
+    'counts of values %s that are wrong are found, and recounted',
+    async (_name, level, corruption) => {
+      await settleAll();
+      expect((await sql.unsafe(corruption)).count).toBeGreaterThan(0);
+      const found = await readSnapshot(sql, (tx) => compareFieldDay(tx, DAY, null));
+      expect(found?.examples.map((example) => example.level)).toContain(level);
+      expect(found?.examples[0]).toMatchObject({ app: 'app1', field: { path: ['country'] } });
+      expect(await differing(2)).toBe(0);
+      const checked = await checkCounts(alone, ENGINES[database.engine], now);
+      expect(checked.days.find(({ day }) => day === DAY)).toMatchObject({ differing: found?.differing });
 
-    expect(await recount()).toBe(found?.differing);
-    expect(await differing()).toBe(0);
-    await expectExact('recounted');
-    await settleAll();
-    expect(await differing()).toBe(0);
-    await expectExact('folded');
-  });
+      expect(await recount()).toBe(found?.differing);
+      expect(await differing()).toBe(0);
+      await expectExact('recounted');
+      await settleAll();
+      expect(await differing()).toBe(0);
+      await expectExact('folded');
+    },
+  );
 
   test('a comparison that takes too long is not said to agree', async () => {
     expect(await readSnapshot(sql, (tx) => compareFieldDay(tx, DAY, null, () => true))).toBeNull();

@@ -5,7 +5,7 @@ import { numberStatsOf } from '../../../src/storage/counts/summary-series.ts';
 import { decimalText, parseText } from '../../../src/storage/fields/decimal-sum.ts';
 import { NumberSummary } from '../../../src/storage/fields/number-summary.ts';
 import { binOf, histogramOf, MOST_BINS, MOST_ERROR } from '../../../src/storage/fields/sketch.ts';
-import { runs } from '../../support/fuzz.ts';
+import { runs, sized } from '../../support/fuzz.ts';
 
 function summaryOf(...literals: string[]): NumberSummary {
   const summary = new NumberSummary();
@@ -71,7 +71,7 @@ test('sums, minima, maxima and counts are exact, and quantiles within their erro
         expect(Math.abs((found ?? Number.NaN) - right)).toBeLessThanOrEqual(MOST_ERROR * Math.abs(right));
       }
     }),
-    runs(200),
+    runs(sized(70, 200)),
   );
 });
 
@@ -114,7 +114,7 @@ test('a histogram has every number once, in the bin whose edges say so, in as fe
         expect(counts.reduce((sum, count) => sum + count, 0)).toBe(summary.count);
       }
     }),
-    runs(200),
+    runs(sized(70, 200)),
   );
 });
 
@@ -148,7 +148,7 @@ test('summaries add up in any order, also as bytes one after the other', () => {
       expect(forward.toBytes()).toEqual(all.toBytes());
       expect(read.toBytes()).toEqual(all.toBytes());
     }),
-    runs(100),
+    runs(sized(50, 100)),
   );
 });
 

@@ -51,7 +51,7 @@ test('a part of lists has the slices of its words, or whole groups of them', () 
         }
       }
     }),
-    runs(200),
+    runs(sized(60, 200)),
   );
 });
 
@@ -145,7 +145,7 @@ describe('what a filter needs of words', () => {
           }
         },
       ),
-      runs(sized(800, 3_000)),
+      runs(sized(400, 3_000)),
     );
     expect(passed).toBeGreaterThan(300);
   });
