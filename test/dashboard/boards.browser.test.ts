@@ -205,7 +205,7 @@ describe.skipIf(withoutBrowser !== '')('the page of boards', () => {
     expect(text).toMatch(
       /total is counted from \d+ \w+ 20\d\d, \d\d:\d\d on, and the interval begins at \d+ \w+ 20\d\d/,
     );
-    expect(text).not.toMatch(/\dT\d|\dZ/);
+    expect(text).not.toMatch(/\d{4}-\d\d-\d\dT/);
   });
 
   test('gets a view where it is saved', async () => {
@@ -248,8 +248,11 @@ describe.skipIf(withoutBrowser !== '')('the page of boards', () => {
 
   test('follows one feed, with one request for all charts', async () => {
     const asked: string[] = [];
+    const board = page.url();
+    // What the page before still asks for is not counted.
+    await page.goto('about:blank');
     page.on('request', (request) => asked.push(new URL(request.url()).pathname));
-    await page.reload();
+    await page.goto(board);
     await showing([4, 6, 6]);
     const of = (end: string): number => asked.filter((path) => path.endsWith(end)).length;
     await until(() => of('/live') > 0, 'the feed is open');
