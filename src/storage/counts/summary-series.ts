@@ -48,8 +48,6 @@ import { layoutOf, MOST_WINDOW_CELLS, type NoWindows, startsOf, type WindowReque
 
 /** Values that are shown apart where the request does not say how many. */
 const TOP_VALUES = 50;
-/** Cells that are in memory at once, as bytes. */
-const CELLS_AT_ONCE = 200;
 /** Cells of sliding windows that are in memory at once. */
 const WINDOW_CELLS_AT_ONCE = 2_000;
 
@@ -365,19 +363,43 @@ async function singleCells(
   ];
 }
 
-/** Adds the counts of chosen series to their lines. */
+/** A row of counts, with its time in seconds since 1970 and its summary in hexadecimal. */
+interface CellRow {
+  readonly seriesId: number;
+  readonly at: number;
+  readonly count: number;
+  readonly summary: string | null;
+}
+
+/** Adds the counts of chosen series to their lines, as they come: none are kept, and their bytes are all written to one place. */
 async function addCells(
   tx: Transaction,
-  scope: SummaryScope,
+  { appId, chosen }: SummaryScope,
   parts: readonly LevelInterval[],
   lineOf: (line: string | null) => LineBuckets | undefined,
 ): Promise<void> {
-  const lineOfSeries = new Map(scope.chosen.map(({ id, line }) => [id, line]));
-  for (const level of new Set(parts.flatMap((part) => part.level ?? []))) {
-    const intervals = parts.filter((part) => part.level === level);
-    for await (const { seriesId, at, count, summary } of readCells(tx, scope, level, intervals))
-      lineOf(lineOfSeries.get(seriesId) ?? null)?.addBytes(at, count, summary);
+  const lineOfSeries = new Map(chosen.map(({ id, line }) => [id, line]));
+  let room = Buffer.alloc(0);
+  const bytesOf = (hex: string): Buffer => {
+    if (room.length < hex.length / 2) room = Buffer.alloc(hex.length);
+    return room.subarray(0, room.write(hex, 'hex'));
+  };
+  for (const [level, intervals] of byLevel(parts)) {
+    const rows = tx<CellRow[]>`
+      SELECT series_id AS "seriesId", date_part('epoch', bucket) AS at, count::float8 AS count, encode(summary, 'hex') AS summary
+        FROM ${within(tx, level, appId, [...lineOfSeries.keys()], intervals)}`;
+    await rows.forEach(({ seriesId, at, count, summary }) => {
+      const line = lineOf(lineOfSeries.get(seriesId) ?? null);
+      line?.addBytes(at * 1_000, count, summary === null ? null : bytesOf(summary));
+    });
   }
+}
+
+/** Intervals of counts by their levels, the coarsest first: sets of values are large by then, and need not be told apart. */
+function byLevel(parts: readonly LevelInterval[]): ReadonlyMap<Level, readonly LevelInterval[]> {
+  const levels = new Set(parts.flatMap(({ level }) => level ?? []));
+  const coarsest = [...levels].sort((a, b) => b.ms - a.ms);
+  return new Map(coarsest.map((level) => [level, parts.filter((part) => part.level === level)]));
 }
 
 /** The intervals of a series by what they are read from: a first or last bucket that is cut off is not read as a whole. */
@@ -488,8 +510,7 @@ async function topLines(
   };
   for (const { line, cell } of cells) add(line, cell.count);
   const lineOf = new Map(chosen.flatMap(({ id, line }) => (line === null ? [] : [[id, line] as const])));
-  for (const level of new Set(parts.flatMap((part) => part.level ?? []))) {
-    const intervals = parts.filter((part) => part.level === level);
+  for (const [level, intervals] of byLevel(parts)) {
     const rows = await tx<{ id: number; count: number }[]>`
       SELECT series_id AS id, sum(count)::float8 AS count
         FROM ${within(tx, level, appId, [...lineOf.keys()], intervals)} GROUP BY series_id`;
@@ -519,24 +540,6 @@ function within(
       CROSS JOIN LATERAL (SELECT series_id, bucket, count, summary FROM ${tx(`field_${name}_counts`)} AS counts
                            WHERE counts.app_id = ${appId} AND counts.series_id = ANY(${[...ids]}::integer[])
                              AND counts.bucket >= start AND counts.bucket < finish OFFSET 0) AS counts) AS cells`;
-}
-
-async function* readCells(
-  tx: Transaction,
-  { appId, chosen }: SummaryScope,
-  level: Level,
-  intervals: readonly Interval[],
-): AsyncGenerator<{
-  readonly seriesId: number;
-  readonly at: number;
-  readonly count: number;
-  readonly summary: Uint8Array | null;
-}> {
-  const ids = chosen.map(({ id }) => id);
-  const rows = tx<{ seriesId: number; at: number; count: number; summary: Uint8Array | null }[]>`
-    SELECT series_id AS "seriesId", (extract(epoch FROM bucket) * 1000)::float8 AS at, count::float8 AS count, summary
-      FROM ${within(tx, level, appId, ids, intervals)}`;
-  for await (const some of rows.cursor(CELLS_AT_ONCE)) yield* some;
 }
 
 /** What a line has in each bucket. */

@@ -61,7 +61,7 @@ export class DistinctValues {
     else for (const hash of other.#hashes ?? []) this.#addHash(hash);
   }
 
-  /** Adds what {@link toBytes} gives. The bytes must stay as they are. */
+  /** Adds what {@link toBytes} gives. */
   addBytes(bytes: Uint8Array): void {
     const view = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     if (view[0] !== VERSION) throw new Error('A sketch of different values is of an unknown version.');
@@ -69,7 +69,8 @@ export class DistinctValues {
       const registers = this.#estimate();
       for (let word = 0, at = HEAD_BYTES; word < WORDS; word += 1, at += 3)
         unite(registers, word, unpacked(view, at));
-    } else if (this.#hashes === null && this.#registers === null && this.#bytes === null) this.#bytes = view;
+    } else if (this.#hashes === null && this.#registers === null && this.#bytes === null)
+      this.#bytes = Buffer.from(view);
     else this.#addHashes(view);
   }
 
