@@ -5,10 +5,14 @@ import { Window } from '../../src/base/window.ts';
 import { limiterContract } from '../limits/limiter-suite.ts';
 import { sized } from '../support/fuzz.ts';
 
-limiterContract('the sliding log in memory', async (limit) => {
-  const clock = { ms: 0 };
-  return { limiter: new Window<number>({ limit, now: () => clock.ms }), clock };
-});
+limiterContract(
+  'the sliding log in memory',
+  async (limit) => {
+    const clock = { ms: 0 };
+    return { limiter: new Window<number>({ limit, now: () => clock.ms }), clock };
+  },
+  { runs: sized(100, 300) },
+);
 
 /** Bytes of buffers that are still reachable. */
 function bufferBytes(): number {

@@ -222,6 +222,20 @@ test('during an outage idempotent requests are refused with 503, and their keys 
   expect((await storedIds(service)).length).toBe(1);
 });
 
+test('during an outage an atomic batch is refused with 503, with a journal too', async () => {
+  const { service, proxy } = await opened.journaled();
+  await proxy.goAway();
+  const response = await service.request({
+    method: 'POST',
+    path: `${EVENTS}?atomic=true`,
+    body: JSON.stringify({ events: [{ typeId: service.type.typeId, payload: {} }] }),
+    headers: { Authorization: `Bearer ${service.app.loggingToken}` },
+  });
+  refused(response, 503, 'UNAVAILABLE', 'Service unavailable');
+  await proxy.comeBack();
+  expect(await storedIds(service)).toEqual([]);
+});
+
 test('during an outage keys go into the journal, and their replay stores each once', async () => {
   const { service, proxy } = await opened.journaled();
   const createdAt = new Date().toISOString();
