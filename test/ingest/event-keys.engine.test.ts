@@ -377,7 +377,7 @@ describe.each(availableEngines())('on %s', (engine) => {
         expect(found.length).toBe(stored);
         await expectCounted(service);
       }),
-      runs(sized(5, 15)),
+      runs(sized(3, 15)),
     );
   });
 });

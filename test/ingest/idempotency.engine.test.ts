@@ -136,7 +136,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     const services = [service, second];
     const batch = Array.from({ length: 200 }, (_, n) => ({ typeName: `t${n % 3}`, payload: { n } }));
     const Authorization = `Bearer ${service.app.loggingToken}`;
-    const rounds = sized(4, 10);
+    const rounds = sized(2, 10);
     for (let round = 0; round < rounds; round += 1) {
       const key = `round-${round}`;
       const single = {

@@ -135,7 +135,7 @@ describe.each(availableEngines())('on %s', (engine) => {
             expect(counts).toHaveLength(series.starts.length);
         },
       ),
-      runs(sized(20, 120)),
+      runs(sized(10, 120)),
     );
   }, 120_000);
 
@@ -199,7 +199,7 @@ describe.each(availableEngines())('on %s', (engine) => {
           expect(series.before.byType[first.typeId]).toBe(await totalOf(typeId, null, from));
         },
       ),
-      runs(sized(25, 80)),
+      runs(sized(12, 80)),
     );
   }, 120_000);
 

@@ -199,15 +199,15 @@ describe.each(availableEngines())('%s', (engine) => {
     const { sql } = database;
     const events = fc.sample(seeds, 3_000);
     for (let i = 0; i < 2_000; i += 200) await insert(sql, world, events.slice(i, i + 200));
-    await check(sized(30, 150));
+    await check(sized(12, 150));
     expect(await pending(sql)).toBeGreaterThan(0);
     await settle(sql);
-    await check(sized(30, 150));
+    await check(sized(12, 150));
     for (let i = 2_000; i < 3_000; i += 100) await insert(sql, world, events.slice(i, i + 100));
     await check(sized(60, 300));
     await settle(sql);
     expect(await pending(sql)).toBe(0);
-    await check(sized(30, 150));
+    await check(sized(12, 150));
   });
 
   test('rows before the retention boundary are neither counted nor read', async () => {
@@ -270,12 +270,12 @@ describe.each(availableEngines())('%s', (engine) => {
     };
     const work = [write(false), write(true), write(true), fold(), fold()];
     try {
-      await check(sized(30, 150));
+      await check(sized(12, 150));
     } finally {
       reading = false;
       await Promise.all(work);
     }
-    await check(50);
+    await check(sized(15, 50));
   });
 
   test('a writer that commits after the counts were settled is counted from its commit on', async () => {

@@ -9,6 +9,7 @@ import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
 import { jsonObject } from '../../json/json-text.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
+import { sized } from '../../support/fuzz.ts';
 import { FaultyProxy, isBatch } from '../../support/proxy.ts';
 import { until } from '../../support/service.ts';
 import { SOURCE } from '../../support/source.ts';
@@ -145,7 +146,7 @@ describe.each(availableEngines())('on %s a batch', (engine) => {
           await database.sql.unsafe(`TRUNCATE events, ${changes}`);
         },
       ),
-      { numRuns: 40 },
+      { numRuns: sized(15, 40) },
     );
   });
 

@@ -433,8 +433,8 @@ test('events of ten years make fewer than 300 relations, and each day has its pl
   );
   // A hundred days at once, as the writer does, from all over the years.
   const dates = days.map((day) => new Date(day).toISOString().slice(0, 10));
-  for (let from = 0; from < 6; from += 1)
-    await sql.unsafe(writes.createPartitions, [dates.filter((_, n) => n % 6 === from)]);
+  for (let from = 0; from < 2; from += 1)
+    await sql.unsafe(writes.createPartitions, [dates.filter((_, n) => n % 2 === from)]);
   const rows = sql`
     SELECT gen_random_uuid(), 1, 7, day::timestamptz + interval '23 hours', '{}'::json
       FROM unnest(${days.map((day) => new Date(day).toISOString())}::text[]) AS given (day)`;
