@@ -25,7 +25,10 @@ export interface EventPages {
   readonly resume: () => void;
   /** Puts events that have arrived where they belong. */
   readonly add: (events: readonly EventRow[]) => void;
-  /** Asks for the newest again, and leaves what is shown in its place until they are here. */
+  /**
+   * Asks for the newest again, and leaves what is shown in its place until they are here. A search that goes on comes to its end
+   * before, and one that was stopped waits to be resumed.
+   */
   readonly renew: () => void;
 }
 
@@ -51,6 +54,8 @@ export function useEventPages(appId: string, view: View, scope: ListScope): Even
   const aborter = useRef<AbortController | null>(null);
   /** Events that came since the last page was asked for. */
   const arrived = useRef<EventRow[]>([]);
+  /** Whether the newest are to be asked for again, once nothing else is. */
+  const isOutdated = useRef(false);
 
   const load = async (from: readonly EventPage[], shown = from): Promise<void> => {
     aborter.current?.abort();
@@ -58,6 +63,7 @@ export function useEventPages(appId: string, view: View, scope: ListScope): Even
     const { signal } = newest;
     aborter.current = newest;
     arrived.current = [];
+    if (from.length === 0) isOutdated.current = false;
     setState({ ...empty, pages: shown });
     const cursor = from.at(-1)?.next ?? null;
     const path = listPath(appId, view, scope, cursor);
@@ -85,6 +91,10 @@ export function useEventPages(appId: string, view: View, scope: ListScope): Even
   }, [key, picks.value]);
 
   const current = state.key === key ? state : empty;
+  const renew = (): void => void load([], current.pages);
+  useEffect(() => {
+    if (isOutdated.current && !current.loading && !current.stopped) renew();
+  }, [current.loading, current.stopped]);
   useAgain(current.problem, () => void load(current.pages));
   return {
     ...current,
@@ -97,12 +107,15 @@ export function useEventPages(appId: string, view: View, scope: ListScope): Even
       aborter.current?.abort();
       setState((known) => ({ ...known, loading: false, stopped: true }));
     },
-    resume: () => void load(current.pages),
+    resume: () => (isOutdated.current ? renew() : void load(current.pages)),
     add: (events) => {
       arrived.current.push(...events);
       setState((known) => ({ ...known, pages: withNew(known.pages, events) }));
     },
-    renew: () => void load([], current.pages),
+    renew: () => {
+      if (current.loading || current.stopped) isOutdated.current = true;
+      else renew();
+    },
   };
 }
 

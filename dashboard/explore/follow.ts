@@ -82,7 +82,9 @@ function useGathered(tell: (news: string | null) => void): (news: string | null)
     const isDue = !document.hidden && gathered.current.length > 0;
     const news = isDue ? gathered.current.splice(0) : [];
     timer.current = isDue || document.hidden ? setTimeout(flush, NEWS_MS) : 0;
-    for (const one of news) latest.current(one);
+    // What is read again once is not read again for each message that says so.
+    const last = news.lastIndexOf(null);
+    for (const [index, one] of news.entries()) if (one !== null || index === last) latest.current(one);
   };
   return (news) => {
     gathered.current.push(news);

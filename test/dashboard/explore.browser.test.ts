@@ -14,6 +14,8 @@ const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
 const EVENTS = 20;
 const LIMIT = 10;
+/** Messages of a feed, one each 50 ms, which the page gathers for a second. */
+const MESSAGES = 30;
 /** The grid lines of the chart in the light theme (tokens.css). */
 const LIGHT_GRID = [228, 234, 237];
 
@@ -170,13 +172,20 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
   });
 
   test('searches for an undeclared field until it is stopped, on the server too', async () => {
+    // The feed says again and again that the page has to be read anew.
+    let [told, isLocked] = [0, false];
+    const recount = 'event: recount\nid: 1\ndata: {}\n\n';
+    await page.route('**/live?*', async (route) => {
+      const body = `retry: 50\n${isLocked ? recount : '\n'}`;
+      await route.fulfill({ contentType: 'text/event-stream', body });
+      if (isLocked) told += 1;
+    });
     await open();
     const aborted = await metric('tidemark_requests_aborted_total');
     let release: () => void = () => undefined;
     const released = new Promise<void>((resolve) => {
       release = resolve;
     });
-    let isLocked = false;
     const locked = service.sql.begin(async (tx) => {
       await tx`LOCK TABLE events IN ACCESS EXCLUSIVE MODE`;
       isLocked = true;
@@ -194,8 +203,12 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
       await page.getByRole('status').getByText('Searching').waitFor();
       const searches = (): string[] => requests.filter((url) => /\/events\?.*filter=n%3A3/.test(url));
       await until(() => searches().length === 1, 'the search is asked for');
+      const first = told;
+      await until(() => told > first + MESSAGES, 'the feed has told it');
       await stop.click();
       await page.getByRole('button', { name: 'Search the whole range' }).waitFor();
+      const before = told;
+      await until(() => told > before + MESSAGES, 'the feed has told it once more');
       await until(
         async () => (await metric('tidemark_requests_aborted_total')) > aborted,
         'the server has noticed it',
@@ -206,6 +219,8 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     } finally {
       release();
       await locked;
+      isLocked = false;
+      await page.unroute('**/live?*');
     }
     expect(await page.locator('.list-head p').innerText()).toBe('0 found so far');
     await page.getByRole('button', { name: 'Search the whole range' }).click();
