@@ -18,7 +18,7 @@ import { type MatchingRow, matchingRows } from '../fields/matching-rows.ts';
 import { PayloadValues } from '../fields/payload-values.ts';
 import { EVERY_ROW } from '../fields/row-filter.ts';
 import { MANY, OTHER } from '../fields/value-text.ts';
-import { readAppSnapshot } from '../read/snapshot.ts';
+import { readCounts } from '../read/snapshot.ts';
 import type { BucketsProblem } from './buckets.ts';
 import type { Interval } from './intervals.ts';
 import { ALL_TYPES, floorTo, MINUTE_MS } from './levels.ts';
@@ -70,7 +70,7 @@ export async function readFilteredSeries(
   request: FieldSeriesRequest,
   filter: FieldFilter,
 ): Promise<FieldSeries | Problem> {
-  return await readAppSnapshot(sql, request.appId, async (tx) => {
+  return await readCounts(sql, request.appId, async (tx) => {
     const plan = await planSeries(tx, request);
     if (typeof plan === 'string') return plan;
     const all = await countPassing(tx, request, plan, filter);
@@ -84,7 +84,7 @@ export async function readFilteredTypes(
   request: FieldSeriesRequest,
   filter: FieldFilter,
 ): Promise<FieldSeries | Problem> {
-  return await readAppSnapshot(sql, request.appId, async (tx) => {
+  return await readCounts(sql, request.appId, async (tx) => {
     const plan = await planSeries(tx, request);
     if (typeof plan === 'string') return plan;
     const all = await countPassing(tx, request, plan, filter);
@@ -174,7 +174,7 @@ export async function readValueSeries(
   path: readonly string[],
   only: FieldFilter | null = null,
 ): Promise<FieldSeries | Problem> {
-  return await readAppSnapshot(sql, request.appId, async (tx) => {
+  return await readCounts(sql, request.appId, async (tx) => {
     const plan = await planSeries(tx, request);
     if (typeof plan === 'string') return plan;
     const scope = fieldScopeOf(request, plan);
