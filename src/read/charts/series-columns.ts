@@ -47,13 +47,10 @@ export function chartRoute(options: ChartRouteOptions): Route {
       isOpen ? reading.events.feedCursor(app.id, at) : undefined,
     ]);
     if (types instanceof Rejection) return types;
-    const chart =
-      types.annotating.length === 0
-        ? await readChartOfTypes(options, reading, app, query, types)
-        : // Its counts and its marks are of one snapshot.
-          await reading.events.together(app.id, (sql, events) =>
-            readMarkedChart(options, { sql, events }, app, query, types),
-          );
+    // Its counts and its marks are of one snapshot, which is asked once for what the parts of the chart have in common.
+    const chart = await reading.events.together(app.id, (sql, events) =>
+      readMarkedChart(options, { sql, events }, app, query, types),
+    );
     return chart instanceof Rejection ? chart : done<Series>(feed === undefined ? chart : { ...chart, feed });
   });
 }
@@ -82,7 +79,7 @@ async function readMarkedChart(
   types: ChartTypes,
 ): Promise<Series | Rejection> {
   const chart = await readChartOfTypes(options, reading, app, query, types);
-  if (chart instanceof Rejection) return chart;
+  if (chart instanceof Rejection || types.annotating.length === 0) return chart;
   return { ...chart, marks: await readMarks(reading, app, types, chart.interval) };
 }
 
