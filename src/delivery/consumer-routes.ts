@@ -12,14 +12,17 @@ import { APP_ID, CURSOR, EVENT_ID, nullable, PAYLOAD, TIMESTAMP, TYPE_ID } from 
 import type { ResourceTokenAccess } from '../read/resource-token-access.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import type { Engine } from '../storage/database/engine.ts';
-import { type CommittedEvent, ReadAhead } from '../storage/feed/commit-order.ts';
+import type { CommittedTexts } from '../storage/feed/commit-order.ts';
+import { textOf } from '../storage/feed/committed-events.ts';
 import { ConsumerStore, type Lease } from '../storage/feed/consumers.ts';
 import {
   comparePositions,
   decodePosition,
   encodePosition,
-  encodePositions,
+  type FeedPosition,
 } from '../storage/feed/position.ts';
+import { ReadAhead } from '../storage/feed/read-ahead.ts';
+import { RowBuffer } from '../storage/read/copied-rows.ts';
 import { matcherOfChoice, skipInConsumer } from './consumers.ts';
 import { readBatch } from './read-batch.ts';
 
@@ -297,34 +300,47 @@ async function lease(
       retryAfterSeconds: leased.leasedForSeconds,
     });
   const leasedUntil = Date.now() + leaseSeconds * 1_000;
-  const batch = await readOrRelease({ store, appId, name }, leased, { limit, maxBytes: maxPageBytes });
-  const keeps = batch.events.length > 0;
+  const answer = new RowBuffer();
+  answer.add(HEAD);
+  const limits = { limit, maxBytes: maxPageBytes };
+  const batch = await readOrRelease({ store, appId, name }, leased, { limits, answer });
+  const keeps = batch.length > 0;
   const { position, passed } = batch;
   const deliveries = await store.granted(appId, name, leased.epoch, { position, passed, keeps });
   if (deliveries === null) return over();
-  stats.leasedEvents += batch.events.length;
-  return {
-    status: 200,
-    body: batchBody(batch.events, {
-      position: encodePosition(position),
-      lease: keeps ? String(leased.epoch) : null,
-      leasedUntil: keeps ? new Date(leasedUntil).toISOString() : null,
-      deliveries,
-      hasMore: batch.hasMore,
-    }),
+  stats.leasedEvents += batch.length;
+  const rest = {
+    position: encodePosition(position),
+    lease: keeps ? String(leased.epoch) : null,
+    leasedUntil: keeps ? new Date(leasedUntil).toISOString() : null,
+    deliveries,
+    hasMore: batch.hasMore,
   };
+  answer.add(Buffer.from(`],${JSON.stringify(rest).slice(1, -1)}}}`));
+  return { status: 200, body: answer.bytes, onSent: () => answer.release() };
 }
+
+const HEAD = Buffer.from('{"success":true,"data":{"events":[');
 
 /** A read that fails leaves no lease. */
 async function readOrRelease(
   { store, appId, name }: Pick<Place, 'store' | 'appId' | 'name'>,
   { position, types, filter, epoch }: Lease,
-  options: { readonly limit: number; readonly maxBytes: number },
-): ReturnType<typeof readBatch> {
+  {
+    limits,
+    answer,
+  }: {
+    readonly limits: { readonly limit: number; readonly maxBytes: number };
+    readonly answer: RowBuffer;
+  },
+): Promise<CommittedTexts & { readonly passed: FeedPosition | null }> {
   try {
-    const isAll = types.length === 0 && filter.length === 0;
-    const matches = isAll ? null : matcherOfChoice({ types, filter });
-    return await readBatch(store, appId, position, { ...options, matches });
+    if (types.length === 0 && filter.length === 0)
+      return { ...(await store.write(appId, position, limits, answer)), passed: null };
+    const matches = matcherOfChoice({ types, filter });
+    const { events, ...batch } = await readBatch(store, appId, position, { ...limits, matches });
+    answer.add(Buffer.from(events.map(textOf).join()));
+    return { ...batch, length: events.length };
   } catch (error) {
     await store.release(appId, name, epoch).catch(() => undefined);
     throw error;
@@ -392,14 +408,4 @@ function notFound(name: string): Rejection {
 
 function over(): Rejection {
   return new Rejection('leaseOver', 'The lease has ended, or another one has begun: the batch comes again.');
-}
-
-function batchBody(events: readonly CommittedEvent[], rest: object): string {
-  const positions = encodePositions(events.map(({ position }) => position));
-  const texts = events.map(
-    ({ id, typeId, typeName, payload, createdAt }, index) =>
-      `{"id":"${id}","typeId":"${typeId}","typeName":${JSON.stringify(typeName)},"payload":${payload},` +
-      `"createdAt":"${createdAt}","position":"${positions[index]}"}`,
-  );
-  return `{"success":true,"data":{"events":[${texts.join(',')}],${JSON.stringify(rest).slice(1, -1)}}}`;
 }

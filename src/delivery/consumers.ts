@@ -5,7 +5,7 @@ import { nearest } from '../base/did-you-mean.ts';
 import { notYet, Refused, refused, WrongInput } from '../errors.ts';
 import { parseFilters, payloadFilter } from '../read/filter/payload-filter.ts';
 import type { Sql } from '../storage/database/connect.ts';
-import type { CommittedEvent } from '../storage/feed/commit-order.ts';
+import type { CommittedEvent } from '../storage/feed/committed-events.ts';
 import type { Consumer, ConsumerKind, ConsumerStore, StartingPoint } from '../storage/feed/consumers.ts';
 import { stateOf } from '../storage/feed/upkeep.ts';
 

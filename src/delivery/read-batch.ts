@@ -1,5 +1,5 @@
 /** A batch of a consumer: the events that pass its choice, from where it is. */
-import type { CommittedEvent } from '../storage/feed/commit-order.ts';
+import type { CommittedEvent } from '../storage/feed/committed-events.ts';
 import type { ConsumerStore } from '../storage/feed/consumers.ts';
 import type { FeedPosition } from '../storage/feed/position.ts';
 

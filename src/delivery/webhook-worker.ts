@@ -11,7 +11,7 @@ import { Rounds } from '../base/rounds.ts';
 import { Ending, Slots } from '../base/slots.ts';
 import type { Path } from '../base/turns.ts';
 import { errorCode, type Sql } from '../storage/database/connect.ts';
-import type { CommittedEvent } from '../storage/feed/commit-order.ts';
+import type { CommittedEvent } from '../storage/feed/committed-events.ts';
 import type { ConsumerStore, Lease } from '../storage/feed/consumers.ts';
 import { decodePosition, encodePosition, type FeedPosition } from '../storage/feed/position.ts';
 import { matcherOfChoice } from './consumers.ts';

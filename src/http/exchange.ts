@@ -19,6 +19,8 @@ export interface Answer {
   readonly body: string | Buffer;
   /** The body's length in bytes, if known. */
   readonly bytes?: number;
+  /** Called once the body has been sent, and its memory is free. Not called where the connection ends before. */
+  readonly onSent?: () => void;
   /** Default: JSON. */
   readonly contentType?: string;
   /** Default: `no-store`. */
@@ -63,8 +65,16 @@ export interface Wire {
    * @param headers complete header lines, `Name: value`, joined by CR LF
    * @param bytes   the body's length
    * @param close   whether to close the connection after the response
+   * @param onSent  see {@link Answer}
    */
-  respond(status: number, headers: string, body: string | Buffer, bytes: number, close: boolean): void;
+  respond(
+    status: number,
+    headers: string,
+    body: string | Buffer,
+    bytes: number,
+    close: boolean,
+    onSent?: () => void,
+  ): void;
   /**
    * Writes the head of a streaming response.
    * @param filler   see {@link StreamAnswer}
@@ -312,9 +322,10 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
 
   #respond(outcome: Outcome, headers: string): void {
     const { body, bytes = Buffer.byteLength(body) } = 'open' in outcome ? NO_BODY : outcome;
+    const onSent = 'onSent' in outcome ? outcome.onSent : undefined;
     // First, because the transport may report an abort during the call.
     this.#settle(outcome);
-    this.#wire.respond(outcome.status, headers, body, bytes, this.#mustClose);
+    this.#wire.respond(outcome.status, headers, body, bytes, this.#mustClose, onSent);
   }
 
   #stream(answer: StreamAnswer, headers: string): void {

@@ -71,15 +71,23 @@ class NodeWire implements Wire {
     this.#req.resume();
   }
 
-  respond(status: number, headers: string, body: string | Buffer, bytes: number, close: boolean): void {
+  respond(
+    status: number,
+    headers: string,
+    body: string | Buffer,
+    bytes: number,
+    close: boolean,
+    onSent?: () => void,
+  ): void {
     const req = this.#req;
     const res = this.#res;
     const lines = headerList(headers);
     if (close) lines.push('Connection', 'close');
     lines.push('Content-Length', String(bytes));
     res.writeHead(status, lines);
+    if (onSent !== undefined) res.once('finish', onSent);
     if (this.method === 'HEAD') res.end();
-    else if (bytes > CHUNK_BYTES) this.#send(Buffer.from(body as string), 0);
+    else if (bytes > CHUNK_BYTES) this.#send(typeof body === 'string' ? Buffer.from(body) : body, 0);
     // Text joins the head in one write. As many bytes as characters: it is ASCII.
     else res.end(body, bytes === body.length ? 'latin1' : 'utf8');
     if (close) res.once('finish', () => req.destroy());

@@ -126,7 +126,14 @@ class UwsWire implements Wire {
     this.#res.resume();
   }
 
-  respond(status: number, headers: string, body: string | Buffer, bytes: number, close: boolean): void {
+  respond(
+    status: number,
+    headers: string,
+    body: string | Buffer,
+    bytes: number,
+    close: boolean,
+    onSent: () => void = () => undefined,
+  ): void {
     this.resumeBody();
     const res = this.#res;
     res.cork(() => {
@@ -134,7 +141,7 @@ class UwsWire implements Wire {
       if (this.method === 'HEAD' || bytes === 0) this.#endWithoutBody(bytes, close);
       // A response that closes the connection need not wait for its reader: no request follows.
       else if (close) res.end(wellFormed(body, bytes), true);
-      else this.#end(wellFormed(body, bytes), bytes);
+      else this.#end(wellFormed(body, bytes), bytes, onSent);
     });
   }
 
@@ -170,18 +177,23 @@ class UwsWire implements Wire {
    * Sends the response as fast as its reader reads it. Until all is sent the request is pending, and a further request
    * closes the connection: a client that sends requests without reading buffers one response, not many.
    */
-  #end(body: string | Buffer, bytes: number): void {
+  #end(body: string | Buffer, bytes: number, onSent: () => void): void {
     const res = this.#res;
     const [, done] = res.tryEnd(body, bytes);
-    if (done) return;
-    const whole = Buffer.from(body as string);
+    if (done) {
+      onSent();
+      return;
+    }
+    const whole = typeof body === 'string' ? Buffer.from(body) : body;
     this.#slowReader = { moved: () => bytes - this.#unsent, cut: () => res.close() };
     this.#countUnsent(bytes - res.getWriteOffset());
     this.#options.slowPeers.add(this.#slowReader);
     res.onWritable((offset) => {
       const [sent, ended] = res.tryEnd(whole.subarray(offset), bytes);
-      if (ended) this.#sent();
-      else this.#countUnsent(bytes - res.getWriteOffset());
+      if (ended) {
+        this.#sent();
+        onSent();
+      } else this.#countUnsent(bytes - res.getWriteOffset());
       return sent;
     });
   }

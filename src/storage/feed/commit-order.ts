@@ -9,31 +9,42 @@
  * another server since the tick. Their minutes are then read as a whole: none is missed, some come again.
  */
 import { countWhile } from '../../base/bisect.ts';
-import type { Fragment, Sql, Transaction } from '../database/connect.ts';
+import type { Sql, Transaction } from '../database/connect.ts';
 import type { StorageEngine } from '../engines/storage-engine.ts';
+import { textLiteral } from '../fields/row-filter.ts';
 import { type FeedCursor, feedCursorOf } from '../read/arrivals.ts';
+import { CopiedRows, copyRows, RowBuffer } from '../read/copied-rows.ts';
 import { typesOf } from '../read/filtered-page.ts';
-import type { StoredEvent } from '../read/page-request.ts';
-import { readAppSnapshot } from '../read/snapshot.ts';
+import { readSnapshot } from '../read/snapshot.ts';
 import { type Retention, readRetention } from '../retention.ts';
 import { LEAVES_AFTER_HOURS } from '../write/days-away.ts';
-import { type EventKey, encodePosition, type FeedPosition } from './position.ts';
+import {
+  type CommittedEvent,
+  EventObjects,
+  type EventTaker,
+  EventTexts,
+  type EventType,
+  timeOf,
+} from './committed-events.ts';
+import type { EventKey, FeedPosition } from './position.ts';
+import { KeyList, ReadAhead, type RestOfRun, type Run } from './read-ahead.ts';
 import { NO_PLACE } from './ticks.ts';
 
-export interface CommittedEvent extends Omit<StoredEvent, 'createdAt'> {
-  readonly typeName: string;
-  /** ISO 8601 in UTC, with milliseconds. */
-  readonly createdAt: string;
-  /** The position behind this event. */
-  readonly position: FeedPosition;
-}
-
-export interface CommittedEvents {
-  readonly events: readonly CommittedEvent[];
+/** A page of events is read. */
+export interface CommittedPage {
   /** The position behind the last event, and behind everything that was read without finding one. */
   readonly position: FeedPosition;
   /** Whether there may be more. */
   readonly hasMore: boolean;
+}
+
+export interface CommittedEvents extends CommittedPage {
+  readonly events: readonly CommittedEvent[];
+}
+
+export interface CommittedTexts extends CommittedPage {
+  /** How many events were written. */
+  readonly length: number;
 }
 
 export interface FeedRequest {
@@ -58,178 +69,202 @@ interface Tick {
   readonly counts: readonly number[];
 }
 
-interface Key {
-  readonly id: string;
-  readonly at: string;
-  readonly xid: number | null;
-}
-
-/** An event's key, with the tick before that of the event. */
-interface Found extends Key {
-  readonly tick: string;
-  /** How the position of the event says where it is. */
-  readonly by: EventKey['by'];
-}
-
-/** Keys of events in commit order, from a position on. They stay what they are: what is deleted is left out where payloads are read. */
-interface Run {
-  readonly found: readonly Found[];
-  /** The position behind everything that was looked for; null: there were more keys. */
-  readonly beyond: FeedPosition | null;
-  /** Whether there may be more behind it. */
-  readonly hasMore: boolean;
-}
-
 /** Pages whose keys are read at once: minutes have more rows than a page, and are gone through for each run. */
 const PAGES_AHEAD = 20;
 const MOST_AHEAD = 50_000;
-/** Keys that are kept, of all runs: about 160 bytes each. */
-const MOST_KEPT = 150_000;
-
-/** Keys that were read ahead, by the position that they follow. The longest unused go first. */
-export class ReadAhead {
-  readonly #kept = new Map<string, { readonly run: Run; readonly from: number }>();
-  #keys = 0;
-
-  /** What follows a position, if it is known. */
-  find(appId: number, position: FeedPosition): { readonly run: Run; readonly from: number } | null {
-    const key = keyOf(appId, position);
-    const kept = this.#kept.get(key);
-    if (kept === undefined) return null;
-    this.#kept.delete(key);
-    this.#kept.set(key, kept);
-    return kept;
-  }
-
-  keep(appId: number, position: FeedPosition, kept: { readonly run: Run; readonly from: number }): void {
-    const key = keyOf(appId, position);
-    this.#forget(key);
-    this.#kept.set(key, kept);
-    this.#keys += kept.run.found.length;
-    for (const oldest of this.#kept.keys()) {
-      if (this.#keys <= MOST_KEPT || oldest === key) return;
-      this.#forget(oldest);
-    }
-  }
-
-  /** A client that goes on does not come back to the position before. */
-  forget(appId: number, position: FeedPosition): void {
-    this.#forget(keyOf(appId, position));
-  }
-
-  #forget(key: string): void {
-    const kept = this.#kept.get(key);
-    if (kept === undefined) return;
-    this.#kept.delete(key);
-    this.#keys -= kept.run.found.length;
-  }
-}
-
-function keyOf(appId: number, position: FeedPosition): string {
-  return `${appId} ${encodePosition(position)}`;
-}
-
-function positionOf({ tick, by, at, id }: Found): FeedPosition {
-  return { tick, after: { by, createdAt: at, id } };
-}
+/** Rows that a statement asks for where nothing is known of their length, and how many times more the next one may. */
+const FIRST_ROWS = 256;
+const GROWTH = 4;
+/** By how much rows may be shorter than those before. */
+const SPREAD = 1.25;
+/** What COPY sends beside a payload, and beside all rows. */
+const ROW_BYTES = 51;
+const BESIDE_ROWS = 32;
+/** Apps of which the length of payloads is known. */
+const MOST_KNOWN = 10_000;
 
 /** Reads a batch. @param sql a pool where the app is */
 export async function readCommitted(
   engine: StorageEngine,
   sql: Sql,
   request: FeedRequest,
-  ahead: ReadAhead = new ReadAhead(),
+  ahead?: ReadAhead,
 ): Promise<CommittedEvents> {
+  const taker = new EventObjects();
+  const page = await readWith(engine, sql, { request, ahead, taker });
+  return { ...page, events: taker.events };
+}
+
+/** Reads a batch as the answer to a consumer has it. @param ahead.answer to which it is added */
+export async function writeCommitted(
+  engine: StorageEngine,
+  sql: Sql,
+  request: FeedRequest,
+  { ahead, answer }: { readonly ahead: ReadAhead; readonly answer: RowBuffer },
+): Promise<CommittedTexts> {
+  const taker = new EventTexts(answer);
+  const page = await readWith(engine, sql, { request, ahead, taker });
+  return { ...page, length: taker.length };
+}
+
+async function readWith(
+  engine: StorageEngine,
+  sql: Sql,
+  given: { readonly request: FeedRequest; readonly ahead: ReadAhead | undefined; readonly taker: EventTaker },
+): Promise<CommittedPage> {
+  const { request, ahead = new ReadAhead(), taker } = given;
   const { appId, position, limit } = request;
   const known = ahead.find(appId, position);
-  if (known !== null) return await readPage(sql, request, known, ahead);
-  return await readAppSnapshot(sql, appId, async (tx) => {
-    const [place = 0, compressedUntil = null, retention] = await Promise.all([
-      engine.placeOf?.(tx, appId),
-      engine.compressedUntil?.(tx),
-      readRetention(tx, appId),
-    ]);
-    const scene: Scene = { place, compressedUntil, retention };
-    if (position.after?.by === 'history')
-      return await readHistory(tx, request, scene, { tick: position.tick, after: position.after });
-    const most = Math.max(limit, Math.min(limit * PAGES_AHEAD, MOST_AHEAD));
-    const run = await new CommitReader(tx, { appId, position, most }, scene).read();
-    return await readPage(tx, request, { run, from: 0 }, ahead);
-  });
+  const rows = new PageRows(request, taker, ahead);
+  try {
+    if (known !== null) return await readPage(sql, request, known, { rows, ahead });
+    // No counts are read: their deltas need not be looked at.
+    return await readSnapshot(sql, async (tx) => {
+      const after = position.after?.by === 'history' ? position.after : null;
+      const [place = 0, compressedUntil = null, retention, [start, ...next]] = await Promise.all([
+        engine.placeOf?.(tx, appId),
+        engine.compressedUntil?.(tx),
+        readRetention(tx, appId),
+        ticksFrom(tx, appId, position.tick, after === null ? MOST_TICKS : 0),
+      ]);
+      if (start === undefined) throw new Error('The tick of a position is gone.');
+      const scene: Scene = { place, compressedUntil, retention };
+      if (after !== null) return await readHistory(tx, request, scene, { start, after, rows });
+      const most = Math.max(limit, Math.min(limit * PAGES_AHEAD, MOST_AHEAD));
+      const run = await new CommitReader(tx, { appId, position, most }, scene).read(start, next);
+      return await readPage(tx, request, { run, from: 0 }, { rows, ahead });
+    });
+  } finally {
+    rows.release();
+  }
 }
 
 /** Reads the events of the keys that come next. */
 async function readPage(
   sql: Sql | Transaction,
-  request: FeedRequest,
-  { run, from }: { readonly run: Run; readonly from: number },
-  ahead: ReadAhead,
-): Promise<CommittedEvents> {
-  const { appId, position, limit } = request;
-  const { found, beyond, hasMore } = run;
-  const page = found.slice(from, from + limit);
-  const isEnd = from + page.length === found.length;
-  const last = page.at(-1);
-  if (last === undefined) return { events: [], position: beyond ?? position, hasMore };
-  const { events, read } = await readPayloads(sql, request, page);
-  if (read === page.length && isEnd && beyond !== null) {
-    ahead.forget(appId, position);
-    return { events, position: beyond, hasMore };
-  }
-  const after = positionOf(page[read - 1] ?? last);
-  if (from + read < found.length) ahead.keep(appId, after, { run, from: from + read });
+  { appId, position, limit }: FeedRequest,
+  { run, from }: RestOfRun,
+  { rows, ahead }: { readonly rows: PageRows; readonly ahead: ReadAhead },
+): Promise<CommittedPage> {
+  const { keys, beyond, hasMore } = run;
+  const end = Math.min(from + limit, keys.length);
+  if (from === end) return { position: beyond ?? position, hasMore };
+  const read = await readPayloads(sql, appId, keys, { from, end, rows });
   ahead.forget(appId, position);
-  return { events, position: after, hasMore: true };
+  if (read === keys.length && beyond !== null) return { position: beyond, hasMore };
+  const after = keys.position(read - 1);
+  if (read < keys.length) ahead.keep(appId, after, { run, from: read });
+  return { position: after, hasMore: true };
 }
 
-/** @returns the events that are there, and how many of the keys they are of: fewer where their payloads are too long */
+/** @returns up to which key the page has what there is */
 async function readPayloads(
   sql: Sql | Transaction,
-  { appId, maxBytes }: FeedRequest,
-  page: readonly Found[],
-): Promise<{ readonly events: readonly CommittedEvent[]; readonly read: number }> {
-  const times = page.map(({ at }) => Date.parse(at));
-  const first = new Date(Math.min(...times)).toISOString();
-  const end = new Date(Math.max(...times) + 1).toISOString();
-  const rows = await sql<PayloadRow[]>`
-    SELECT place::integer, type_id AS "typeId", CASE WHEN bytes <= ${maxBytes} OR bytes = octet_length(payload) THEN payload END AS payload FROM (
-      SELECT place, type_id, payload, sum(octet_length(payload)) OVER (ORDER BY place ROWS UNBOUNDED PRECEDING) AS bytes FROM (
-        SELECT wanted.place, events.type_id, events.payload::text AS payload
-          FROM unnest(${page.map(({ id }) => id)}::uuid[], ${page.map(({ at }) => at)}::text[]::timestamptz[])
-               WITH ORDINALITY AS wanted (id, at, place)
-          JOIN events ON events.app_id = ${appId} AND events.created_at = wanted.at AND events.id = wanted.id
-                     AND events.created_at >= ${first} AND events.created_at <= ${end}) AS found) AS read
-     ORDER BY place`;
-  return await eventsOf(sql, appId, page, rows);
-}
-
-interface PayloadRow {
-  /** The place of its key, from 1 on. */
-  readonly place: number;
-  readonly typeId: number;
-  /** Null: the payloads before it and this one are too long together. */
-  readonly payload: string | null;
-}
-
-/** @returns the events of some keys whose type is there, up to the first without a payload, and how many keys they are of */
-async function eventsOf(
-  sql: Sql | Transaction,
   appId: number,
-  page: readonly Found[],
-  rows: readonly PayloadRow[],
-): Promise<{ readonly events: readonly CommittedEvent[]; readonly read: number }> {
-  const types = await typesOf(sql, appId, new Set(rows.map(({ typeId }) => typeId)));
-  const events: CommittedEvent[] = [];
-  for (const { place, typeId, payload } of rows) {
-    if (payload === null) return { events, read: place - 1 };
-    const [key, type] = [page[place - 1], types.get(typeId)];
-    if (key === undefined || type === undefined) continue;
-    const { name: typeName, publicId } = type;
-    const { id, at } = key;
-    const createdAt = isoOf(at);
-    events.push({ id, typeId: publicId, typeName, createdAt, payload, position: positionOf(key) });
+  keys: KeyList,
+  { from, end, rows }: { readonly from: number; readonly end: number; readonly rows: PageRows },
+): Promise<number> {
+  let index = from;
+  while (index < end && !rows.isFull) {
+    const part = keys.literals(index, Math.min(end, index + rows.next(end - index)));
+    const query = `
+      SELECT events.id, events.created_at, events.type_id, events.payload
+        FROM (SELECT id, ${textLiteral(part.base)}::timestamptz + micros * interval '1 microsecond' AS at, place
+                FROM unnest('{${part.ids}}'::uuid[], '{${part.offsets}}'::float8[]) WITH ORDINALITY AS wanted (id, micros, place)
+              OFFSET 0) AS wanted
+        JOIN events ON events.app_id = ${appId} AND events.created_at = wanted.at AND events.id = wanted.id
+                   AND events.created_at BETWEEN ${textLiteral(part.first)}::timestamptz AND ${textLiteral(part.last)}::timestamptz
+       ORDER BY place`;
+    // They come in the order of their keys; what is deleted does not come.
+    await rows.read(sql, query, part.until - index, (row, type, taker) => {
+      while (!keys.isOf(index, row)) index += 1;
+      if (type !== null) taker.add(type, keys.tickOf(index), keys.byOf(index));
+      index += 1;
+    });
+    if (!rows.isFull) index = part.until;
   }
-  return { events, read: page.length };
+  return index;
+}
+
+/** The rows of a page, some with each statement, up to its limits. */
+class PageRows {
+  readonly #request: FeedRequest;
+  readonly #taker: EventTaker;
+  readonly #ahead: ReadAhead;
+  readonly #buffer = new RowBuffer();
+  readonly #types = new Map<number, EventType>();
+  #rows = 0;
+  #bytes = 0;
+  /** Whether a row was left out that is beyond the limits. */
+  isFull = false;
+  /** The last row that was not; null: there was none. */
+  last: { readonly createdAt: string; readonly id: string } | null = null;
+
+  constructor(request: FeedRequest, taker: EventTaker, ahead: ReadAhead) {
+    this.#request = request;
+    this.#taker = taker;
+    this.#ahead = ahead;
+  }
+
+  /** How many of the rows that are wanted to ask for next: those that do not fit would be sent and forgotten. */
+  next(wanted: number): number {
+    const { maxBytes, appId } = this.#request;
+    const isFirst = this.#rows === 0;
+    const usual = isFirst ? this.#ahead.usualBytes.get(appId) : this.#bytes / this.#rows;
+    if (usual === undefined) return Math.min(wanted, FIRST_ROWS);
+    const fitting = Math.ceil((SPREAD * (maxBytes - this.#bytes)) / Math.max(1, usual));
+    return Math.max(1, Math.min(wanted, fitting, isFirst ? wanted : GROWTH * this.#rows));
+  }
+
+  /**
+   * @param query of at most `asked` rows in the order of the page, as {@link copyRows} takes it
+   * @param take  is called for each that is within the limits; without a type where that was removed with its app
+   * @returns how many the statement has found
+   */
+  async read(
+    sql: Sql | Transaction,
+    query: string,
+    asked: number,
+    take: (row: CopiedRows, type: EventType | null, taker: EventTaker) => void,
+  ): Promise<number> {
+    const { limit, maxBytes } = this.#request;
+    const most = Math.max(0, maxBytes - this.#bytes) + asked * ROW_BYTES + BESIDE_ROWS;
+    const { rows, isWhole } = await copyRows(sql, query, { most, buffer: this.#buffer });
+    await this.#findTypes(sql, rows);
+    this.#taker.begin(rows, this.#buffer);
+    let lastPlace = -1;
+    for (rows.rewind(); !this.isFull && rows.next(); ) {
+      const bytes = this.#bytes + rows.end - rows.start;
+      this.isFull = this.#rows === limit || (this.#rows > 0 && bytes > maxBytes);
+      if (this.isFull) break;
+      this.#rows += 1;
+      this.#bytes = bytes;
+      lastPlace = rows.place;
+      take(rows, this.#types.get(rows.typeId) ?? null, this.#taker);
+    }
+    if (lastPlace >= 0) {
+      rows.seek(lastPlace);
+      this.last = { createdAt: timeOf(rows), id: rows.id };
+    }
+    this.#taker.end();
+    this.isFull ||= !isWhole;
+    return rows.length;
+  }
+
+  async #findTypes(sql: Sql | Transaction, rows: CopiedRows): Promise<void> {
+    const missing = new Set<number>();
+    rows.rewind();
+    while (rows.next()) if (!this.#types.has(rows.typeId)) missing.add(rows.typeId);
+    for (const [id, type] of await typesOf(sql, this.#request.appId, missing)) this.#types.set(id, type);
+  }
+
+  release(): void {
+    this.#buffer.release();
+    const { usualBytes } = this.#ahead;
+    if (this.#rows === 0) return;
+    if (usualBytes.size >= MOST_KNOWN) usualBytes.clear();
+    usualBytes.set(this.#request.appId, this.#bytes / this.#rows);
+  }
 }
 
 interface Reading {
@@ -281,21 +316,22 @@ class CommitReader {
     this.#scene = scene;
   }
 
-  async read(): Promise<Run> {
+  /** @param before the tick of the position */
+  async read(before: Tick, next: readonly Tick[]): Promise<Run> {
     const { position, most } = this.#reading;
-    const [before, ...next] = await ticksFrom(this.#tx, this.#reading.appId, position.tick, MOST_TICKS);
-    if (before === undefined) throw new Error('The tick of a position is gone.');
     const joined = groupOf(next, most);
     const group = this.#split(before, joined).whole.length > 0 ? joined.slice(0, 1) : joined;
     const last = group.at(-1);
-    if (last === undefined) return { found: [], beyond: null, hasMore: false };
-    const found =
+    if (last === undefined) return { keys: new KeyList([], [], () => -1, 0), beyond: null, hasMore: false };
+    const buffers = [new RowBuffer(), new RowBuffer()] as const;
+    const { keys, found } =
       group.length === 1
-        ? await this.#keysOfTick(before, last, position.after)
-        : await this.#keysOfGroup(before, group, position.after);
-    const isAll = found.length <= most;
+        ? await this.#keysOfTick(before, last, position.after, buffers)
+        : await this.#keysOfGroup(before, group, position.after, buffers);
+    for (const buffer of buffers) buffer.release();
+    const isAll = found <= most;
     return {
-      found: isAll ? found : found.slice(0, most),
+      keys,
       beyond: isAll ? { tick: last.tick, after: null } : null,
       hasMore: !isAll || next.length > group.length,
     };
@@ -307,22 +343,28 @@ class CommitReader {
     return before.place === place && last.place === place;
   }
 
-  /** One more than wanted, if there are as many, of one tick. */
-  async #keysOfTick(before: Tick, tick: Tick, after: EventKey | null): Promise<readonly Found[]> {
+  /** One more is found than wanted, if there are as many, of one tick. */
+  async #keysOfTick(
+    before: Tick,
+    tick: Tick,
+    after: EventKey | null,
+    [ofWhole, ofExact]: Buffers,
+  ): Promise<FoundKeys> {
     const { most } = this.#reading;
     const { whole, exact } = this.#split(before, [tick]);
-    const found: Found[] = [];
-    const add = (keys: readonly Key[], by: 'minute' | null): void => {
-      for (const key of keys)
-        found.push({ id: key.id, at: key.at, xid: key.xid, tick: before.tick, by: by ?? key.xid ?? 0 });
+    const parts: CopiedRows[] = [];
+    let found = 0;
+    const add = (rows: CopiedRows): void => {
+      parts.push(rows);
+      found += rows.length;
     };
     if (whole.length > 0 && typeof after?.by !== 'number')
-      add(await this.#wholeMinutes(whole, after, most + 1), 'minute');
-    if (found.length <= most && exact.length > 0) {
+      add(await this.#wholeMinutes(whole, after, most + 1, ofWhole));
+    if (found <= most && exact.length > 0) {
       const from = typeof after?.by === 'number' ? after : null;
-      add(await this.#newRows(before, tick, exact, { from, most: most + 1 - found.length }), null);
+      add(await this.#newRows(before, tick, exact, { from, most: most + 1 - found, buffer: ofExact }));
     }
-    return found;
+    return { keys: new KeyList(parts, [before.tick], () => 0, most), found };
   }
 
   /** All events of several ticks, in their order. */
@@ -330,29 +372,30 @@ class CommitReader {
     before: Tick,
     group: readonly Tick[],
     after: EventKey | null,
-  ): Promise<readonly Found[]> {
-    const last = group.at(-1);
-    if (last === undefined) return [];
+    [buffer]: Buffers,
+  ): Promise<FoundKeys> {
+    const last = group.at(-1) ?? before;
     const { exact } = this.#split(before, group);
-    const rows = await this.#newRows(before, last, exact, { from: null, most: null });
+    const rows = await this.#newRows(before, last, exact, { from: null, most: null, buffer });
     const ticks = [before, ...group];
     const { xmax } = last.cursor;
-    const tickOf = new Map<number, number>();
-    const placed = rows.flatMap((key) => {
-      const xid = key.xid ?? 0;
-      const at = tickOf.get(xid) ?? firstWith(ticks, fullXid(xid, xmax));
-      tickOf.set(xid, at);
-      return at === 0 || at === ticks.length ? [] : [{ key, at }];
-    });
-    // They come in the order of transactions, which a stable sort keeps.
-    placed.sort((a, b) => a.at - b.at);
-    const found = placed.map(({ key, at }): Found => {
-      const { id, xid } = key;
-      return { id, at: key.at, xid, tick: (ticks[at - 1] ?? before).tick, by: xid ?? 0 };
-    });
-    // The position is inside the first tick: its events are there, as nothing of a snapshot changes.
-    if (after === null) return found;
-    return found.filter((key) => key.tick !== before.tick || isAfter(key, after, xmax));
+    let known = { xid: -1, tick: -1 };
+    const tickOf = (row: CopiedRows): number => {
+      const { xid } = row;
+      if (xid !== known.xid) {
+        const at = firstWith(ticks, fullXid(xid, xmax));
+        known = { xid, tick: at === ticks.length ? -1 : at - 1 };
+      }
+      // The position is inside the first tick: its events are there, as nothing of a snapshot changes.
+      return known.tick === 0 && after !== null && !isAfter(row, after, xmax) ? -1 : known.tick;
+    };
+    const keys = new KeyList(
+      [rows],
+      ticks.slice(0, -1).map(({ tick }) => tick),
+      tickOf,
+      Number.POSITIVE_INFINITY,
+    );
+    return { keys, found: keys.length };
   }
 
   /** Minutes that are read as a whole, and those whose rows tell their transaction. */
@@ -382,21 +425,31 @@ class CommitReader {
     minutes: readonly Minute[],
     after: EventKey | null,
     most: number,
-  ): Promise<readonly Key[]> {
-    const tx = this.#tx;
+    buffer: RowBuffer,
+  ): Promise<CopiedRows> {
     const from = after?.by === 'minute' ? after : null;
-    const [first, end] = spanOf(minutes);
-    return await tx<Key[]>`
-      SELECT found.id, found.created_at::text AS at, NULL::float8 AS xid
-        FROM unnest(${minutes.map(({ start }) => start / 1_000)}::float8[]) AS minute (start)
+    const query = `
+      SELECT found.id, found.created_at, '0'::xid, NULL
+        FROM unnest('{${minutes.map(({ start }) => start / 1_000)}}'::float8[]) AS minute (start)
        CROSS JOIN LATERAL (
              SELECT id, created_at FROM events
-              WHERE app_id = ${this.#reading.appId} AND created_at >= ${first} AND created_at < ${end}
-                AND created_at >= to_timestamp(start) AND created_at < to_timestamp(start) + interval '1 minute'
-                AND ${this.#scene.retention.readable(tx)}
-                ${from === null ? tx`` : tx`AND (created_at, id) > (${from.createdAt}::text::timestamptz, ${idOf(from)}::text::uuid)`}
+              WHERE ${this.#within(minutes)} ${from === null ? '' : `AND (created_at, id) > ${keyLiteral(from)}`}
               ORDER BY created_at, id LIMIT ${most}) AS found
        ORDER BY found.created_at, found.id LIMIT ${most}`;
+    return await this.#copy(query, buffer);
+  }
+
+  /** Rows of the app in the minute that begins with `start`, which is one of some. */
+  #within(minutes: readonly Minute[]): string {
+    const starts = minutes.map(({ start }) => start / 1_000);
+    return `app_id = ${this.#reading.appId}
+        AND created_at >= to_timestamp(${Math.min(...starts)}) AND created_at < to_timestamp(${Math.max(...starts) + 60})
+        AND created_at >= to_timestamp(start) AND created_at < to_timestamp(start) + interval '1 minute'
+        AND ${this.#scene.retention.readableText()}`;
+  }
+
+  async #copy(query: string, buffer: RowBuffer): Promise<CopiedRows> {
+    return (await copyRows(this.#tx, query, { most: Number.POSITIVE_INFINITY, buffer })).rows;
   }
 
   /** The rows that the snapshot of `tick` has, and that of `before` has not. */
@@ -404,42 +457,59 @@ class CommitReader {
     before: Tick,
     tick: Tick,
     minutes: readonly Minute[],
-    { from, most }: { readonly from: EventKey | null; readonly most: number | null },
-  ): Promise<readonly Key[]> {
-    const tx = this.#tx;
-    if (minutes.length === 0) return [];
-    const [first, end] = spanOf(minutes);
-    const xid = typeof from?.by === 'number' ? String(from.by) : null;
+    {
+      from,
+      most,
+      buffer,
+    }: { readonly from: EventKey | null; readonly most: number | null; readonly buffer: RowBuffer },
+  ): Promise<CopiedRows> {
+    if (minutes.length === 0) return new CopiedRows(Buffer.alloc(0));
     const later =
-      xid === null || from === null
-        ? tx``
-        : tx`WHERE age(found.writer) < age(${xid}::text::xid) OR found.writer = ${xid}::text::xid
-               AND (found.created_at, found.id) > (${from.createdAt}::text::timestamptz, ${idOf(from)}::text::uuid)`;
-    const rows = (part: Fragment, direction: Fragment): Fragment => tx`
+      from === null
+        ? ''
+        : `WHERE age(found.writer) < age('${from.by}'::xid) OR found.writer = '${from.by}'::xid
+             AND (found.created_at, found.id) > ${keyLiteral(from)}`;
+    const rows = (part: string, direction: 'ASC' | 'DESC'): string => `
       SELECT id, created_at, xmin AS writer FROM events
-       WHERE app_id = ${this.#reading.appId} AND created_at >= ${first} AND created_at < ${end}
-         AND created_at >= to_timestamp(start) AND created_at < to_timestamp(start) + interval '1 minute' AND ${part}
-         AND ${this.#scene.retention.readable(tx)}
-         AND (age(xmin) BETWEEN 0 AND age(${xidOf(before.cursor.xmax)}::text::xid)
-              OR xmin = ANY(${before.cursor.running.map(xidOf)}::text[]::xid[]))
-         AND age(xmin) > age(${xidOf(tick.cursor.xmax)}::text::xid)
-         AND xmin <> ALL(${tick.cursor.running.map(xidOf)}::text[]::xid[])
+       WHERE ${this.#within(minutes)} AND ${part} AND ${isSince(before.cursor)}
+         AND age(xmin) > age('${xidOf(tick.cursor.xmax)}'::xid) AND xmin <> ALL(${xidsLiteral(tick.cursor.running)})
        ORDER BY created_at ${direction}, id ${direction}`;
     // Where as many are found as there may be, none is looked for in the rest of a minute: most were stored since the tick before.
-    const likely = new Date(before.at.getTime() - SKEW_MS).toISOString();
-    planByIndex(tx);
-    const keys = await tx<Key[]>`
-      SELECT found.id, found.created_at::text AS at, found.writer::text::float8 AS xid
-        FROM unnest(${minutes.map(({ start }) => start / 1_000)}::float8[],
-                    ${minutes.map(({ most }) => (most === 0 ? ALL : Math.min(most, ALL)))}::bigint[]) AS minute (start, most)
+    const likely = textLiteral(new Date(before.at.getTime() - SKEW_MS).toISOString());
+    planByIndex(this.#tx);
+    const query = `
+      SELECT found.id, found.created_at, found.writer, NULL
+        FROM unnest('{${minutes.map(({ start }) => start / 1_000)}}'::float8[],
+                    '{${minutes.map(({ most }) => (most === 0 ? ALL : Math.min(most, ALL)))}}'::bigint[]) AS minute (start, most)
        CROSS JOIN LATERAL (
-             SELECT * FROM ((${rows(tx`created_at >= ${likely}`, tx`ASC`)}) UNION ALL (${rows(tx`created_at < ${likely}`, tx`DESC`)})) AS part
+             SELECT * FROM ((${rows(`created_at >= ${likely}::timestamptz`, 'ASC')}) UNION ALL (${rows(`created_at < ${likely}::timestamptz`, 'DESC')})) AS part
               LIMIT CASE WHEN start > extract(epoch FROM now()) - ${BACK_AFTER_S} THEN most ELSE ${ALL} END) AS found
        ${later}
        ORDER BY age(found.writer) DESC, found.created_at, found.id
-       ${most === null ? tx`` : tx`LIMIT ${most}`}`;
-    return keys;
+       ${most === null ? '' : `LIMIT ${most}`}`;
+    return await this.#copy(query, buffer);
   }
+}
+
+/** One for whole minutes, and one for others. */
+type Buffers = readonly [RowBuffer, RowBuffer];
+
+interface FoundKeys {
+  readonly keys: KeyList;
+  readonly found: number;
+}
+
+/** Whether a row was written after the snapshot of a cursor. */
+function isSince({ xmax, running }: FeedCursor): string {
+  return `(age(xmin) BETWEEN 0 AND age('${xidOf(xmax)}'::xid) OR xmin = ANY(${xidsLiteral(running)}))`;
+}
+
+function xidsLiteral(transactions: readonly bigint[]): string {
+  return `'{${transactions.map(xidOf)}}'::xid[]`;
+}
+
+function keyLiteral({ createdAt, id }: EventKey): string {
+  return `(${textLiteral(createdAt)}::timestamptz, ${textLiteral(id || BEFORE_ALL)}::uuid)`;
 }
 
 /**
@@ -456,39 +526,35 @@ function planByIndex(tx: Transaction): void {
 /** Reads events that the snapshot of a tick has, in order of time. */
 async function readHistory(
   tx: Transaction,
-  { appId, limit, maxBytes }: FeedRequest,
+  { appId, limit }: FeedRequest,
   { place, compressedUntil, retention }: Scene,
-  { tick, after }: { readonly tick: string; readonly after: EventKey },
-): Promise<CommittedEvents> {
-  const [start] = await ticksFrom(tx, appId, tick, 0);
-  if (start === undefined) throw new Error('The tick of a position is gone.');
+  { start, after, rows }: { readonly start: Tick; readonly after: EventKey; readonly rows: PageRows },
+): Promise<CommittedPage> {
+  const { tick } = start;
   const isInside = compressedUntil !== null && Date.parse(after.createdAt) < Date.parse(compressedUntil);
-  const known =
-    isInside || start.place !== place
-      ? tx``
-      : tx`AND NOT (age(xmin) BETWEEN 0 AND age(${xidOf(start.cursor.xmax)}::text::xid)
-                    OR xmin = ANY(${start.cursor.running.map(xidOf)}::text[]::xid[]))`;
+  const known = isInside || start.place !== place ? '' : `AND NOT ${isSince(start.cursor)}`;
+  const border = isInside ? `AND created_at < ${textLiteral(compressedUntil)}::timestamptz` : '';
   planByIndex(tx);
-  const rows = await tx<(PayloadRow & { readonly id: string; readonly at: string })[]>`
-    SELECT place::integer, id, created_at::text AS at, type_id AS "typeId",
-           CASE WHEN bytes <= ${maxBytes} OR place = 1 THEN payload END AS payload FROM (
-      SELECT row_number() OVER own AS place, id, created_at, type_id, payload, sum(octet_length(payload)) OVER own AS bytes FROM (
-        SELECT id, created_at, type_id, payload::text AS payload FROM events
-         WHERE app_id = ${appId} AND ${retention.readable(tx)} AND created_at >= ${after.createdAt}::text::timestamptz
-           AND (created_at, id) > (${after.createdAt}::text::timestamptz, ${idOf(after)}::text::uuid)
-           ${isInside ? tx`AND created_at < ${compressedUntil}::text::timestamptz` : tx``} ${known}
-         ORDER BY created_at, id LIMIT ${limit + 1}) AS found
-      WINDOW own AS (ORDER BY created_at, id ROWS UNBOUNDED PRECEDING)) AS read
-     ORDER BY created_at, id`;
-  const keys = rows.map(({ id, at }): Found => ({ id, at, xid: null, tick, by: 'history' }));
-  const isLast = keys.length <= limit;
-  const page = isLast ? keys : keys.slice(0, limit);
-  const { events, read } = await eventsOf(tx, appId, page, isLast ? rows : rows.slice(0, limit));
-  const last = page[read - 1];
-  if (last !== undefined && (!isLast || read < page.length))
-    return { events, position: positionOf(last), hasMore: true };
+  let isAtEnd = false;
+  for (let left = limit + 1; !isAtEnd && !rows.isFull; ) {
+    const asked = rows.next(left);
+    const { createdAt, id } = rows.last ?? after;
+    const time = `${textLiteral(createdAt)}::timestamptz`;
+    const query = `
+      SELECT id, created_at, type_id, payload FROM events
+       WHERE app_id = ${appId} AND ${retention.readableText()} AND created_at >= ${time}
+         AND (created_at, id) > (${time}, ${textLiteral(id || BEFORE_ALL)}::uuid) ${border} ${known}
+       ORDER BY created_at, id LIMIT ${asked}`;
+    const found = await rows.read(tx, query, asked, (_, type, taker) => {
+      if (type !== null) taker.add(type, tick, 'history');
+    });
+    left -= found;
+    isAtEnd = found < asked;
+  }
+  if (rows.isFull && rows.last !== null)
+    return { position: { tick, after: { by: 'history', ...rows.last } }, hasMore: true };
   const beyond = isInside ? ({ by: 'history', createdAt: compressedUntil, id: '' } as const) : null;
-  return { events, position: { tick, after: beyond }, hasMore: true };
+  return { position: { tick, after: beyond }, hasMore: true };
 }
 
 interface Minute {
@@ -520,26 +586,7 @@ function groupOf(ticks: readonly Tick[], most: number): readonly Tick[] {
   return group.length === 0 ? [first] : group;
 }
 
-function spanOf(minutes: readonly Minute[]): [string, string] {
-  const starts = minutes.map(({ start }) => start);
-  return [
-    new Date(Math.min(...starts)).toISOString(),
-    new Date(Math.max(...starts) + MINUTE_MS).toISOString(),
-  ];
-}
-
-/** A time in UTC as PostgreSQL writes it, as answers do. */
-function isoOf(at: string): string {
-  const time = at.indexOf(' ') + 1;
-  const milliseconds = at
-    .slice(time + 9, -3)
-    .slice(0, 3)
-    .padEnd(3, '0');
-  return `${at.slice(0, time - 1)}T${at.slice(time, time + 8)}.${milliseconds}Z`;
-}
-
 const BEFORE_ALL = '00000000-0000-0000-0000-000000000000';
-const idOf = ({ id }: EventKey): string => (id === '' ? BEFORE_ALL : id);
 
 /** xmin has the lower 32 bits of a transaction's number. */
 function xidOf(transaction: bigint): string {
@@ -568,10 +615,9 @@ function compareText(a: string, b: string): number {
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
-function isAfter(key: Key, after: EventKey, xmax: bigint): boolean {
+function isAfter(row: CopiedRows, after: EventKey, xmax: bigint): boolean {
   if (typeof after.by !== 'number') return true;
-  const [a, b] = [fullXid(key.xid ?? 0, xmax), fullXid(after.by, xmax)];
-  if (a !== b) return a > b;
-  const byTime = compareText(key.at, after.createdAt);
-  return byTime > 0 || (byTime === 0 && compareText(key.id, after.id) > 0);
+  if (row.xid !== after.by) return fullXid(row.xid, xmax) > fullXid(after.by, xmax);
+  const byTime = compareText(timeOf(row), after.createdAt);
+  return byTime > 0 || (byTime === 0 && compareText(row.id, after.id) > 0);
 }

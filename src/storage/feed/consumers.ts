@@ -3,8 +3,10 @@ import type { Sql, Transaction } from '../database/connect.ts';
 import type { Engine } from '../database/engine.ts';
 import { ENGINES } from '../engines/engines.ts';
 import type { StorageEngine } from '../engines/storage-engine.ts';
-import { type CommittedEvents, ReadAhead, readCommitted } from './commit-order.ts';
+import type { RowBuffer } from '../read/copied-rows.ts';
+import { type CommittedEvents, type CommittedTexts, readCommitted, writeCommitted } from './commit-order.ts';
 import { decodePosition, encodePosition, type FeedPosition } from './position.ts';
+import { ReadAhead } from './read-ahead.ts';
 
 export type ConsumerKind = 'consumer' | 'webhook';
 
@@ -141,15 +143,22 @@ export class ConsumerStore {
   async read(
     appId: number,
     position: FeedPosition,
-    { limit, maxBytes }: { readonly limit: number; readonly maxBytes: number },
+    limits: { readonly limit: number; readonly maxBytes: number },
   ): Promise<CommittedEvents> {
     const pool = await this.#pool(appId);
-    return await readCommitted(
-      ENGINES[this.#engine],
-      pool,
-      { appId, position, limit, maxBytes },
-      this.#ahead,
-    );
+    return await readCommitted(ENGINES[this.#engine], pool, { appId, position, ...limits }, this.#ahead);
+  }
+
+  /** The same as the answer to a consumer has it. @param answer to which it is added */
+  async write(
+    appId: number,
+    position: FeedPosition,
+    limits: { readonly limit: number; readonly maxBytes: number },
+    answer: RowBuffer,
+  ): Promise<CommittedTexts> {
+    const pool = await this.#pool(appId);
+    const places = { ahead: this.#ahead, answer };
+    return await writeCommitted(ENGINES[this.#engine], pool, { appId, position, ...limits }, places);
   }
 
   /**

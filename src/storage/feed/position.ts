@@ -20,21 +20,10 @@ export interface FeedPosition {
   readonly after: EventKey | null;
 }
 
-/** The position as an opaque text. */
+/** The position as an opaque text. It is filled up to whole groups of three bytes. */
 export function encodePosition(position: FeedPosition): string {
-  return encodePositions([position])[0] ?? '';
-}
-
-/** Positions as opaque texts. Each is filled up to whole groups of three bytes, so that all of a page are encoded at once. */
-export function encodePositions(positions: readonly FeedPosition[]): readonly string[] {
-  let all = '';
-  const ends = positions.map((position) => {
-    const text = jsonOf(position);
-    all += text + '  '.slice((text.length + 2) % 3);
-    return (all.length / 3) * 4;
-  });
-  const encoded = Buffer.from(all, 'latin1').toString('base64url');
-  return ends.map((end, index) => encoded.slice(ends[index - 1] ?? 0, end));
+  const text = jsonOf(position);
+  return Buffer.from(text + '  '.slice((text.length + 2) % 3), 'latin1').toString('base64url');
 }
 
 /** No part of it has a character that JSON escapes. */

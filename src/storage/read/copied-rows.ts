@@ -22,6 +22,8 @@ const PAYLOAD_BYTES = 42;
 const PAYLOAD = 46;
 /** 2000-01-01, from which PostgreSQL counts microseconds. */
 const EPOCH_MS = Date.UTC(2000, 0, 1);
+/** 2^32 microseconds. */
+const HIGH = { seconds: 4_294, micros: 967_296 };
 
 /** A cursor over rows; before the first one to begin with. */
 export class CopiedRows {
@@ -31,6 +33,8 @@ export class CopiedRows {
   readonly last: { readonly at: number; readonly id: string } | null;
   /** Where the row's fields begin; -1 before the first row. */
   #row = -1;
+  /** Where the row is, for {@link seek}. */
+  place = 0;
   #next = 0;
   /** The payload's text in {@link bytes}; both 0 for a null. */
   start = 0;
@@ -63,7 +67,7 @@ export class CopiedRows {
   places(): number[] {
     const places: number[] = [];
     this.rewind();
-    for (let place = this.#next; this.next(); place = this.#next) places.push(place);
+    while (this.next()) places.push(this.place);
     return places;
   }
 
@@ -88,6 +92,7 @@ export class CopiedRows {
     // The trailer has no fields.
     if (end - row < PAYLOAD) return false;
     this.#row = row;
+    this.place = at;
     this.#next = end;
     const payloadBytes = bytes.readInt32BE(row + PAYLOAD_BYTES);
     this.start = payloadBytes < 0 ? 0 : row + PAYLOAD;
@@ -116,9 +121,29 @@ export class CopiedRows {
     return EPOCH_MS + Math.floor(micros / 1_000);
   }
 
+  /** Whole seconds since 1970, and the microseconds beyond them: exact for every time of PostgreSQL. */
+  get seconds(): number {
+    const high = this.bytes.readInt32BE(this.#row + CREATED_AT);
+    return EPOCH_MS / 1_000 + high * HIGH.seconds + Math.floor(this.#lowMicros(high) / 1e6);
+  }
+
+  get micros(): number {
+    const low = this.#lowMicros(this.bytes.readInt32BE(this.#row + CREATED_AT));
+    return low - Math.floor(low / 1e6) * 1e6;
+  }
+
+  #lowMicros(high: number): number {
+    return high * HIGH.micros + this.bytes.readUInt32BE(this.#row + CREATED_AT + 4);
+  }
+
   /** Internal. */
   get typeId(): number {
     return this.bytes.readInt32BE(this.#row + TYPE_ID);
+  }
+
+  /** What a row has in place of its type: the lower 32 bits of a transaction. */
+  get xid(): number {
+    return this.bytes.readUInt32BE(this.#row + TYPE_ID);
   }
 
   get payload(): string {
@@ -138,10 +163,11 @@ export interface Copied {
   readonly isWhole: boolean;
 }
 
-/** Memory that is between two owners: so many, of at most so many bytes. */
-const MOST_SPARE = 2;
-const MOST_SPARE_BYTES = 16 * 1_048_576;
+/** Memory that is between two owners: at most so many bytes, and so many of one. */
+const MOST_SPARE_BYTES = 32 * 1_048_576;
+const MOST_OF_ONE = 16 * 1_048_576;
 const spare: Buffer[] = [];
+let spareBytes = 0;
 
 /** Room for the rows of one statement after the other, and for what is made of them. */
 export class RowBuffer {
@@ -159,7 +185,10 @@ export class RowBuffer {
   /** Gives its memory to the next buffer that needs some: V8 would go through the whole heap for what lies outside of it. */
   release(): void {
     const { length } = this.#bytes;
-    if (length > 0 && length <= MOST_SPARE_BYTES && spare.length < MOST_SPARE) spare.push(this.#bytes);
+    if (length > 0 && length <= MOST_OF_ONE && spareBytes + length <= MOST_SPARE_BYTES) {
+      spare.push(this.#bytes);
+      spareBytes += length;
+    }
     this.#bytes = NOTHING;
     this.#length = 0;
   }
@@ -197,6 +226,7 @@ export class RowBuffer {
 
   #grow(length: number): void {
     const given = this.#bytes.length === 0 ? spare.pop() : undefined;
+    spareBytes -= given?.length ?? 0;
     const larger = given !== undefined && given.length >= length ? given : Buffer.allocUnsafe(length);
     this.#bytes.copy(larger);
     this.#bytes = larger;
@@ -212,7 +242,7 @@ export class RowBuffer {
  * @throws with the code 57014 where the time was over before the first row
  */
 export async function copyRows(
-  tx: Transaction,
+  tx: Pick<Transaction, 'unsafe'>,
   query: string,
   { most, buffer }: { most: number; buffer: RowBuffer },
 ): Promise<Copied> {

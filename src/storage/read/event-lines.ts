@@ -111,8 +111,8 @@ const ZERO = 0x30;
 const CLOSE_BRACE = 0x7d;
 
 const ID_START = '{"id":"'.length;
-const ID_LENGTH = 36;
-const NO_ID = '00000000-0000-0000-0000-000000000000';
+export const ID_LENGTH = 36;
+export const NO_ID = '00000000-0000-0000-0000-000000000000';
 /** Where the two digits of each byte of an id are. */
 const ID_DIGITS = [...NO_ID.matchAll(/00/g)].map(({ index }) => index);
 const HEX = Buffer.from('0123456789abcdef');
@@ -216,7 +216,7 @@ export class LineWriter {
 }
 
 /** The text of an id. Its dashes are there. */
-function writeId(bytes: Buffer, from: number, to: number): void {
+export function writeId(bytes: Buffer, from: number, to: number): void {
   for (let i = 0; i < 16; i += 1) {
     const byte = bytes[from + i] ?? 0;
     const at = to + (ID_DIGITS[i] ?? ID_LENGTH);

@@ -10,7 +10,7 @@ import { connect, type Sql, type Transaction } from '../../../src/storage/databa
 import { openCopyClient } from '../../../src/storage/database/copy-client.ts';
 import { readInstallation } from '../../../src/storage/database/installation-id.ts';
 import { ENGINES } from '../../../src/storage/engines/engines.ts';
-import type { CommittedEvent } from '../../../src/storage/feed/commit-order.ts';
+import type { CommittedEvent } from '../../../src/storage/feed/committed-events.ts';
 import { ConsumerStore } from '../../../src/storage/feed/consumers.ts';
 import type { FeedPosition } from '../../../src/storage/feed/position.ts';
 import type { MaintenanceTasks } from '../../../src/storage/maintenance/loop.ts';
