@@ -154,16 +154,19 @@ export interface CountedSeries {
   readonly before: ReadonlyMap<number, number>;
 }
 
-/** Counts the events of each bucket; those of types are shared by all charts of a snapshot that have the same buckets. */
+/** Counts the events of each bucket, once for all charts of a snapshot that have the same buckets: each type, and the same series of a field. */
 export async function countSeries(
   tx: Snapshot,
   counting: Counting,
   plan: SeriesPlan,
 ): Promise<CountedSeries> {
   const { appId, ids, field } = counting;
-  if (field !== undefined) return await readSeriesCounts(tx, counting, plan);
   const { buckets, interval } = plan;
   const key = `counts ${appId} ${buckets.width.name} ${buckets.starts} ${buckets.end} ${interval.from} ${interval.until}`;
+  if (field !== undefined)
+    return await tx.once.get(`${key} ${ids} ${JSON.stringify(field)}`, () =>
+      readSeriesCounts(tx, counting, plan),
+    );
   return await tx.once
     .get(key, () => new SharedCounts((wanted) => readSeriesCounts(tx, { appId, ids: wanted }, plan)))
     .of(ids);
