@@ -177,7 +177,8 @@ async function readPayloads(
        ORDER BY place`;
     // They come in the order of their keys; what is deleted does not come.
     await rows.read(sql, query, part.until - index, (row, type, taker) => {
-      while (!keys.isOf(index, row)) index += 1;
+      while (index < end && !keys.isOf(index, row)) index += 1;
+      if (index === end) throw new Error('A row came that is of no key.');
       if (type !== null) taker.add(type, keys.tickOf(index), keys.byOf(index));
       index += 1;
     });

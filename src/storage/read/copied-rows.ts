@@ -239,7 +239,7 @@ export class RowBuffer {
  * @param query  `SELECT id, created_at, type_id, payload …`, without parameters
  * @param most   bytes that are kept, if it is more than one row
  * @param buffer takes the rows, in place of what it had
- * @throws with the code 57014 where the time was over before the first row
+ * @throws with the code 57014 where the time was over before the first row, or without a limit before the last one
  */
 export async function copyRows(
   tx: Pick<Transaction, 'unsafe'>,
@@ -255,7 +255,8 @@ export async function copyRows(
     else isWhole = false;
   });
   const rows = new CopiedRows(buffer.bytes);
-  if (failure !== null && (errorCode(failure) !== SQLSTATE.queryCanceled || rows.length === 0)) throw failure;
+  const isOfUse = rows.length > 0 && most < Number.POSITIVE_INFINITY;
+  if (failure !== null && (errorCode(failure) !== SQLSTATE.queryCanceled || !isOfUse)) throw failure;
   return { rows, isWhole: isWhole && failure === null };
 }
 
