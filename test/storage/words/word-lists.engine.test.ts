@@ -282,7 +282,7 @@ describe.runIf(ENGINES.length > 0).each(ENGINES)('with %s', (engine) => {
     fields.sql.pool.database.archive = groups;
     const archiving = { sql: fields.alone, storage, store, installationId: 'here' };
     const segments = async (): Promise<readonly unknown[]> =>
-      await fields.sql`SELECT id FROM word_segments WHERE app_id = 1 AND start >= ${new Date(start)} AND start < ${new Date(start + DAY_MS)}`;
+      await fields.sql`SELECT id FROM word_segments WHERE app_id = 1 AND start >= ${new Date(start)} AND start < ${new Date(start + DAY_MS)} ORDER BY id`;
     const listAll = async (): Promise<void> => {
       await upkeep.everyTenMinutes();
       for (let seconds = 0; seconds < 12; seconds += 1) await upkeep.everySecond();
