@@ -239,7 +239,7 @@ describe('a server', () => {
     const path = `/api/apps/${apps[0]?.appId}`;
     const content = () => service.sql`
       SELECT (SELECT json_agg(row ORDER BY id) FROM apps AS row) AS apps, (SELECT json_agg(row ORDER BY id) FROM users AS row) AS users,
-             (SELECT json_agg(row) FROM app_members AS row) AS members, (SELECT count(*) FROM audit_entries) AS audit,
+             (SELECT json_agg(row ORDER BY app_id, user_id) FROM app_members AS row) AS members, (SELECT count(*) FROM audit_entries) AS audit,
              (SELECT count(*) FROM sessions) AS sessions, (SELECT count(*) FROM logging_tokens) AS tokens,
              (SELECT count(*) FROM event_types) AS types, (SELECT count(*) FROM invitations) AS invitations`;
     const before = await content();
