@@ -21,7 +21,7 @@ export interface EventPages {
   readonly scope: ListScope;
   readonly more: () => void;
   readonly stop: () => void;
-  /** Goes on with a search that was stopped. */
+  /** Goes on with a search that was stopped, or begins it anew where it may lack the newest. */
   readonly resume: () => void;
   /** Puts events that have arrived where they belong. */
   readonly add: (events: readonly EventRow[]) => void;
