@@ -22,7 +22,7 @@ import { drawPicture, type Picture } from './picture.ts';
 import { areDeliveriesStopped } from './restored.ts';
 import { type Answer, GIVE_UP_MS, isDue, LONGEST_WAIT_MS, waitAfter } from './signed-post.ts';
 import type { WebhookWorkerOptions } from './webhook-worker.ts';
-import { DISABLED_FOR, disableWebhook, noteTries, type Webhook, webhookSecrets } from './webhooks.ts';
+import { DISABLED_FOR, disableWebhook, noteTries, signingKeys, type Webhook } from './webhooks.ts';
 
 export interface OutboxOptions extends Omit<WebhookWorkerOptions, 'store' | 'publicIdOf'> {
   readonly storage: Pick<Storage, 'reader'>;
@@ -288,15 +288,15 @@ export class Outbox extends Rounds {
     if (webhook === undefined) return 'gone';
     // Stopped in this moment: it is not looked at again before it goes on.
     if (webhook.state !== 'active') return { laterMs: ROUND_MS };
-    const secrets = await webhookSecrets(sql, secret, webhook.id, now());
-    if (secrets.length === 0) {
+    const keys = await signingKeys(sql, secret, webhook.id, now());
+    if (keys.length === 0) {
       await disableWebhook(sql, webhook, 'another SECRET has sealed its signing secret', now());
       return { laterMs: ROUND_MS };
     }
     const answer = await poster.send(
       postedTo(webhook.format, webhook.url),
       { id: messageId, type, body },
-      secrets,
+      keys,
     );
     const { status, problem, ms } = answer;
     await noteTries(sql, webhook.id, [{ messageId, type, at: new Date(now()), status, problem, ms }]);

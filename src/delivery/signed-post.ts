@@ -1,5 +1,5 @@
 /** Sends one message to a webhook: Standard Webhooks 1.0.0 (https://www.standardwebhooks.com). */
-import { createHmac, randomBytes } from 'node:crypto';
+import { createHmac, createSecretKey, type KeyObject, randomBytes } from 'node:crypto';
 import {
   type ClientRequest,
   Agent as HttpAgent,
@@ -50,14 +50,15 @@ export function newWebhookSecret(): string {
   return SECRET_PREFIX + randomBytes(SECRET_BYTES).toString('base64');
 }
 
-/** The header `webhook-signature`: one signature for each secret. @param seconds since 1970 */
-export function signatureOf({ id, body }: Message, secrets: readonly string[], seconds: number): string {
-  return secrets
-    .map((secret) => {
-      const key = Buffer.from(secret.slice(SECRET_PREFIX.length), 'base64');
-      return `v1,${createHmac('sha256', key).update(`${id}.${seconds}.${body}`).digest('base64')}`;
-    })
-    .join(' ');
+/** What a secret signs with. */
+export function signingKey(secret: string): KeyObject {
+  return createSecretKey(Buffer.from(secret.slice(SECRET_PREFIX.length), 'base64'));
+}
+
+/** The header `webhook-signature`: one signature for each key. @param seconds since 1970 */
+function signatureOf({ id, body }: Message, keys: readonly KeyObject[], seconds: number): string {
+  const signed = `${id}.${seconds}.${body}`;
+  return keys.map((key) => `v1,${createHmac('sha256', key).update(signed).digest('base64')}`).join(' ');
 }
 
 /** A connection that was used before, and ended before it was answered on. */
@@ -98,14 +99,14 @@ export class Poster {
   async send(
     url: string,
     message: Message,
-    secrets: readonly string[],
+    keys: readonly KeyObject[],
     { isTest = false } = {},
   ): Promise<Answer> {
     const seconds = Math.floor(this.#now() / 1_000);
     const headers = {
       'webhook-id': message.id,
       'webhook-timestamp': String(seconds),
-      'webhook-signature': signatureOf(message, secrets, seconds),
+      'webhook-signature': signatureOf(message, keys, seconds),
     };
     return await this.post(url, message.body, headers, isTest);
   }
@@ -175,7 +176,7 @@ export class Poster {
           if (isFinished) return;
           isFinished = true;
           isRead?.();
-          const text = shownWords(textOf(head, response.headers));
+          const text = head.length === 0 ? '' : shownWords(textOf(head, response.headers));
           resolve({ status, problem: problemOfStatus(status, text), text, retryAfterMs });
         };
         response.on('data', (chunk: Buffer) => {
@@ -205,7 +206,6 @@ const NOTHING: Buffer = Buffer.alloc(0);
 
 /** The text of an answer's beginning; empty where it is compressed, for which nobody has asked. */
 function textOf(head: Buffer, headers: IncomingHttpHeaders): string {
-  if (head.length === 0) return '';
   if ((headers['content-encoding'] ?? 'identity') !== 'identity') return '';
   const charset = /charset="?([\w-]{1,40})/i.exec(headers['content-type'] ?? '')?.[1] ?? 'utf-8';
   try {

@@ -4,6 +4,7 @@
  * what its receiver has taken.
  */
 
+import type { KeyObject } from 'node:crypto';
 import type { Logger } from 'pino';
 import type { WebhookTry } from '../api-types/answers.ts';
 import type { Secret } from '../apps/secret.ts';
@@ -32,8 +33,8 @@ import {
   DISABLED_FOR,
   disableWebhook,
   noteTries,
+  signingKeys,
   type Webhook,
-  webhookSecrets,
 } from './webhooks.ts';
 
 export interface WebhookWorkerOptions {
@@ -61,12 +62,13 @@ export interface WebhookStats {
 const ROUND_MS = 500;
 /** Longer than a turn with its last try. */
 const LEASE_MS = 60_000;
-const BATCH = 100;
+const BATCH = 500;
 const BATCH_BYTES = 1_000_000;
 /** No further event of a turn begins after that. */
 const TURN_MS = 5_000;
-/** A position is written down after so many events; a kill repeats no more than these. */
+/** A position is written down after so many events, in order and without; a kill repeats no more than these. */
 const WRITTEN_AFTER = 10;
+const WRITTEN_AFTER_UNORDERED = 5 * IN_FLIGHT;
 const GONE = 410;
 /** Webhooks that send at once: of endpoints that answer quickly, and beside them of all others. Of these an account has few. */
 const MOST_QUICK = 512;
@@ -196,8 +198,8 @@ export class WebhookWorker extends Rounds {
   async #send(webhook: ActiveWebhook, lease: Lease): Promise<void> {
     const { sql, secret, now } = this.#options;
     const { appId, id, webhookId } = webhook;
-    const secrets = await webhookSecrets(sql, secret, id, now());
-    if (secrets.length === 0)
+    const keys = await signingKeys(sql, secret, id, now());
+    if (keys.length === 0)
       return await this.#disable(webhook, 'another SECRET has sealed its signing secret');
     const publicId = await this.#publicIdOf(appId);
     const until = performance.now() + TURN_MS;
@@ -208,7 +210,7 @@ export class WebhookWorker extends Rounds {
       const batch = await this.#batchOf(webhook, lease, position, limit);
       if (batch === null) return;
       const messages = batch.events.map((event) => messageOf(publicId, event));
-      const sent = await this.#sendBatch(webhook, lease.epoch, { batch, messages, secrets, until });
+      const sent = await this.#sendBatch(webhook, lease.epoch, { batch, messages, keys, until });
       if (!sent) return;
       position = batch.position;
       if (!(await this.#acknowledge(webhook, lease.epoch, position))) return;
@@ -263,14 +265,17 @@ export class WebhookWorker extends Rounds {
     given: {
       readonly batch: Batch;
       readonly messages: readonly Message[];
-      readonly secrets: readonly string[];
+      readonly keys: readonly KeyObject[];
       /** When the turn ends, by the clock of this process. */
       readonly until: number;
     },
   ): Promise<boolean> {
     const { poster, now, sql } = this.#options;
     const { events } = given.batch;
-    const step = webhook.isUnordered ? IN_FLIGHT : 1;
+    const [step, writtenAfter] = webhook.isUnordered
+      ? [IN_FLIGHT, WRITTEN_AFTER_UNORDERED]
+      : [1, WRITTEN_AFTER];
+    let written = 0;
     const tries: WebhookTry<Date>[] = [];
     let delivered = 0;
     let slowest = 0;
@@ -279,7 +284,7 @@ export class WebhookWorker extends Rounds {
     for (let at = 0; at < events.length && failure === null && (at === 0 || mayGoOn()); at += step) {
       const part = given.messages.slice(at, at + step);
       const answers = await Promise.all(
-        part.map((message) => poster.send(webhook.url, message, given.secrets)),
+        part.map((message) => poster.send(webhook.url, message, given.keys)),
       );
       for (const [index, answer] of answers.entries()) {
         const message = part[index];
@@ -292,8 +297,11 @@ export class WebhookWorker extends Rounds {
       }
       // What is not wanted before an event that fails is not looked at again.
       const position = events[delivered - 1]?.position ?? given.batch.passed;
-      const isDue = failure !== null || delivered % WRITTEN_AFTER === 0 || webhook.tries > 0;
-      if (position !== null && isDue && !(await this.#acknowledge(webhook, epoch, position))) return false;
+      // The end of a batch is written by the caller.
+      const isFull = delivered - written >= writtenAfter && delivered < events.length;
+      if (position === null || !(failure !== null || isFull || webhook.tries > 0)) continue;
+      if (!(await this.#acknowledge(webhook, epoch, position))) return false;
+      written = delivered;
     }
     const last = events[delivered - 1]?.position;
     // Nothing that was delivered is sent again after a turn that ends early.

@@ -1,6 +1,6 @@
 /** Webhooks: consumers whose events are sent to an address. */
 
-import { randomUUID } from 'node:crypto';
+import { type KeyObject, randomUUID } from 'node:crypto';
 import { type Actor, actorName, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import { hasMaker, makerOf, sendAgain } from '../accounts/people/senders.ts';
 import type { WebhookRow, WebhookTry } from '../api-types/answers.ts';
@@ -15,7 +15,7 @@ import type { ConsumerStore, StartingPoint } from '../storage/feed/consumers.ts'
 import { checkWebhookUrl } from './addresses.ts';
 import { addressProblem, type ChatFormat, chatBody, postedTo } from './chat.ts';
 import { byId, checkTypes, matcherOfChoice, type SkipLimits, skipNext } from './consumers.ts';
-import { newWebhookSecret, Poster } from './signed-post.ts';
+import { newWebhookSecret, Poster, signingKey } from './signed-post.ts';
 
 export interface Webhook extends Omit<WebhookRow<Date>, 'failedTries'> {
   readonly id: number;
@@ -207,8 +207,8 @@ export async function testWebhook(
   { id, webhookId, url, format }: Webhook,
   now: () => number,
 ): Promise<TriedWebhook | null> {
-  const secrets = await webhookSecrets(sql, secret, id, now());
-  if (secrets.length === 0) return null;
+  const keys = await signingKeys(sql, secret, id, now());
+  if (keys.length === 0) return null;
   const poster = new Poster({ allowPrivate: config.WEBHOOK_ALLOW_PRIVATE, now });
   const at = new Date(now());
   const type = 'webhook.test';
@@ -220,7 +220,7 @@ export async function testWebhook(
   const { status, problem, text, ms } = await poster.send(
     postedTo(format, url),
     { id: messageId, type, body },
-    secrets,
+    keys,
     {
       isTest: true,
     },
@@ -417,13 +417,13 @@ export async function rotateWebhookSecret(
   });
 }
 
-/** The secrets that sign now, the newest first; none if another SECRET has sealed them. */
-export async function webhookSecrets(
+/** The keys that sign now, the newest first; none if another SECRET has sealed their secrets. */
+export async function signingKeys(
   sql: Sql,
   secret: Secret,
   id: number,
   now: number,
-): Promise<readonly string[]> {
+): Promise<readonly KeyObject[]> {
   const [row] = await sql<
     {
       digest: Buffer;
@@ -440,7 +440,7 @@ export async function webhookSecrets(
   const { earlierDigest, earlierSealed, until } = row;
   if (earlierDigest !== null && earlierSealed !== null && until !== null && until.getTime() > now)
     opened.push(openSealed(secret, earlierSealed, earlierDigest));
-  return opened.flatMap((text) => text ?? []);
+  return opened.flatMap((text) => (text === null ? [] : signingKey(text)));
 }
 
 export async function removeWebhook(
