@@ -283,9 +283,7 @@ export class WebhookWorker extends Rounds {
     let failure: { readonly answer: Answer; readonly message: Message } | null = null;
     for (let at = 0; at < events.length && failure === null && (at === 0 || mayGoOn()); at += step) {
       const part = given.messages.slice(at, at + step);
-      const answers = await Promise.all(
-        part.map((message) => poster.send(webhook.url, message, given.keys)),
-      );
+      const answers = await Promise.all(part.map((message) => poster.send(webhook.url, message, given.keys)));
       for (const [index, answer] of answers.entries()) {
         const message = part[index];
         if (message === undefined) continue;

@@ -22,6 +22,8 @@ import { DAY_MS, DAYS, finerThan, floorTo, LEVELS, type Level, MINUTES } from '.
 export interface Snapshot extends Transaction {
   /** Whether statements on counts may keep their plans (read/snapshot.ts). */
   readonly keepsPlans: boolean;
+  /** Whether each look at a view of counts unpacks the pending deltas of all apps. */
+  readonly unpacksDeltas: boolean;
   readonly stale: StaleBuckets;
   readonly archived: ArchivedRows;
   /** What its reads know already. */

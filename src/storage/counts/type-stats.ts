@@ -3,7 +3,7 @@ import type { Fragment, Sql, Transaction } from '../database/connect.ts';
 import { readAppSnapshot } from '../read/snapshot.ts';
 import { type CountScope, countsIn } from './count-sql.ts';
 import { ALL_TIME, type SourceInterval } from './intervals.ts';
-import { ALL_TYPES, DAYS, HOURS, type Level, MINUTES, QUARTER_HOURS } from './levels.ts';
+import { ALL_TYPES, countTable, DAYS, HOURS, type Level, MINUTES, QUARTER_HOURS } from './levels.ts';
 import { coarseSources, type Snapshot } from './stale.ts';
 
 export interface TypeStats {
@@ -43,10 +43,12 @@ export function selectLastEvents(
   sources: readonly SourceInterval[],
 ): Fragment {
   return tx`
+    ${tx.unpacksDeltas ? tx`WITH pending AS MATERIALIZED (${lastPending(tx, scope)})` : tx``}
     SELECT counted.app_id, counted.type_id, total, coalesce(newest.at, quarter_hour.start) AS at
       FROM (SELECT app_id, type_id, sum(count)::float8 AS total, max(bucket) AS last
               FROM (${countsIn(tx, scope, sources)}) counts
              WHERE count > 0 GROUP BY app_id, type_id) counted
+      ${tx.unpacksDeltas ? tx`LEFT JOIN pending ON pending.app_id = counted.app_id AND pending.type_id = counted.type_id` : tx``}
      CROSS JOIN retention
      CROSS JOIN LATERAL (${lastBucket(tx, scope, DAYS, tx`last`, tx`interval '31 days'`)}) day
      CROSS JOIN LATERAL (${lastBucket(tx, scope, HOURS, tx`day.start`, tx`interval '24 hours'`)}) hour
@@ -60,18 +62,29 @@ export function selectLastEvents(
               ORDER BY created_at DESC LIMIT 1) newest ON true`;
 }
 
+/** The last minute with deltas of each app and type: where many apps share rows, these are unpacked once, and not for each app and level. */
+function lastPending(tx: Transaction, { apps, types }: CountScope): Fragment {
+  return tx`
+    SELECT app_id, kind AS type_id, max(bucket) AS minute
+      FROM pending_deltas CROSS JOIN LATERAL (VALUES (type_id), (${ALL_TYPES})) AS kinds (kind)
+     WHERE app_id = ANY(${apps}) AND kind = ANY(${types}) AND count > 0 GROUP BY app_id, kind`;
+}
+
 /** The last bucket of a level in an interval that begins with the coarser bucket; never before the last event known. */
 function lastBucket(
-  tx: Transaction,
+  tx: Snapshot,
   { apps }: CountScope,
   level: Level,
   from: Fragment,
   length: Fragment,
 ): Fragment {
-  const start = tx`date_bin(${level.ms} * interval '1 ms', ${from}, 'epoch')`;
+  const bucketOf = (time: Fragment): Fragment =>
+    tx`date_bin(${level.ms} * interval '1 ms', ${time}, 'epoch')`;
+  const start = bucketOf(from);
+  const ofPending = tx`CASE WHEN pending.minute >= ${start} THEN ${bucketOf(tx`pending.minute`)} END`;
   return tx`
-    SELECT greatest(max(bucket), date_bin(${level.ms} * interval '1 ms', last, 'epoch')) AS start
-      FROM ${tx(level.view)} AS level
+    SELECT greatest(max(bucket), ${bucketOf(tx`last`)} ${tx.unpacksDeltas ? tx`, ${ofPending}` : tx``}) AS start
+      FROM ${tx(tx.unpacksDeltas ? countTable(level.name) : level.view)} AS level
      WHERE level.app_id = counted.app_id AND level.app_id = ANY(${apps}) AND level.type_id = counted.type_id AND count > 0
        AND bucket >= ${start} AND bucket < ${start} + ${length}`;
 }

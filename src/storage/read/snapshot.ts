@@ -145,6 +145,7 @@ async function beginOnce<T>(
       stale: new StaleBuckets(began, rules.countsAreExact),
       archived: new ArchivedRows(began, held, sql.pool.archive?.isAdmitted() === false ? null : archive),
       keepsPlans,
+      unpacksDeltas: rules.groupsDeltas && appId === null,
       once: new Once(),
     });
     if (!rules.locks) return { value: await read(tx) };

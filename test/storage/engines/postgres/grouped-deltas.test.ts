@@ -1,6 +1,10 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { readAppStats } from '../../../../src/storage/counts/app-stats.ts';
 import { compareDay } from '../../../../src/storage/counts/differences.ts';
+import { ALL_TIME } from '../../../../src/storage/counts/intervals.ts';
+import { ALL_TYPES } from '../../../../src/storage/counts/levels.ts';
+import { coarseSources } from '../../../../src/storage/counts/stale.ts';
+import { selectLastEvents } from '../../../../src/storage/counts/type-stats.ts';
 import type { Sql, Transaction } from '../../../../src/storage/database/connect.ts';
 import { CopyConnection } from '../../../../src/storage/database/copy-connection.ts';
 import {
@@ -102,6 +106,30 @@ test('a reader of one app unpacks them once, and what there is of the app alone'
   expect(await read(database.sql)).toHaveLength(440);
   await foldCounts(database.sql);
   expect(await readAppSnapshot(database.sql, 160, read)).toHaveLength(0);
+});
+
+test('the last events of many apps are found with few looks at the deltas, however many apps there are', async () => {
+  await store(NOON);
+  await foldCounts(database.sql);
+  await store(NOON + 60_000);
+  const apps = Array.from({ length: APPS }, (_, n) => n + 1);
+  const plan = await readSnapshot(database.sql, async (tx) => {
+    const scope = { apps: tx`${apps}::integer[]`, types: tx`${[ALL_TYPES]}::integer[]` };
+    const sources = await coarseSources(tx, ALL_TIME);
+    const rows = await tx<
+      { 'QUERY PLAN': string }[]
+    >`EXPLAIN (ANALYZE, TIMING OFF) ${selectLastEvents(tx, scope, sources)}`;
+    return rows.map((row) => row['QUERY PLAN']);
+  });
+  const looks = plan
+    .filter((line) => line.includes('grouped_of_reader'))
+    .map((line) => /loops=(\d+)/.exec(line)?.[1]);
+  expect(looks.length).toBeGreaterThan(0);
+  expect(looks.reduce((sum, loops) => sum + Number(loops ?? 0), 0)).toBeLessThan(10);
+  const stats = await readAppStats(database.sql, apps, { timezone: 'UTC', now: NOON });
+  expect([...stats.values()].map(({ lastEventAt }) => lastEventAt)).toEqual(
+    apps.map(() => new Date(NOON + 60_000)),
+  );
 });
 
 test('a fold of an earlier release, which knows nothing of them, hides none', async () => {
