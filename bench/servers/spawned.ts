@@ -30,6 +30,10 @@ export class Spawned {
       env: { PATH: process.env.PATH ?? '', ...env },
       stdio: ['ignore', 'pipe', 'pipe'],
     });
+    // A bench that is interrupted may have just started it.
+    const end = (): void => void this.#child.kill();
+    process.on('exit', end);
+    this.#child.once('exit', () => process.off('exit', end));
   }
 
   static async start(options: SpawnOptions): Promise<Spawned> {
