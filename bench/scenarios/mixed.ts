@@ -71,7 +71,9 @@ async function runMix(
     readers: bench.startGenerator(),
     dashboard: bench.startGenerator(),
   };
-  const service = await bench.startService({ limits: 'kept' });
+  // The readers belong to one account.
+  const settings = { READ_LIMIT_PER_MINUTE: String(2 * 60 * READS_PER_SECOND) };
+  const service = await bench.startService({ limits: 'kept', settings });
   const { port, pid } = service;
   const cookie = await signIn(port);
   const jobs: Jobs = (seconds) => ({
