@@ -4,6 +4,7 @@
  */
 import type { Logger } from 'pino';
 import type { QueryLine } from '../../api-types/answers.ts';
+import { isQuantile } from '../../base/measures.ts';
 import { type SearchedBy, searchedByBoth } from '../../base/searched-by.ts';
 import { inSlices, TimeSlice } from '../../base/time-slice.ts';
 import { invalidField, Rejection } from '../../errors.ts';
@@ -280,7 +281,11 @@ class RowsAnswer {
     const { by, measures, buckets } = asked.query;
     this.#groups = new EventGroups({
       by: by.map(({ path }) => path),
-      measures,
+      measures: measures.map(({ path, kind, stats }) => ({
+        path,
+        kind,
+        parts: { squares: stats.includes('stddev'), bins: stats.some(isQuantile) },
+      })),
       starts: buckets === null ? [] : begun.frame.starts,
       maxBytes: options.maxMemoryBytes ?? MAX_MEMORY_BYTES,
     });

@@ -5,6 +5,7 @@
  * A minute is replaced by what its rows say. Coarser buckets are then what the finer ones say. So whatever is counted twice, late
  * or after an interruption comes to the same.
  */
+import { ownText } from '../../base/own-text.ts';
 import { utcDay } from '../../base/time-units.ts';
 import { type Interval, startOfMonth } from '../counts/intervals.ts';
 import {
@@ -160,7 +161,7 @@ export class MinuteCells {
     let cell = cells.get(key);
     if (cell === undefined) {
       cell = { count: 0, summary: newSummary(kind) };
-      cells.set(key, cell);
+      cells.set(ownText(key), cell);
     }
     return cell;
   }

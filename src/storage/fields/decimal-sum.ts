@@ -13,13 +13,56 @@ export interface Decimal {
   readonly scale: number;
 }
 
-/** Digits that a double holds exactly. */
-const SAFE_DIGITS = 15;
-/** Digits whose square a double holds exactly. */
-const SQUARED_DIGITS = 7;
-/** Numbers of so many digits are added as doubles, as long as their sum is below this. */
+const MINUS = 0x2d;
+const POINT = 0x2e;
+const ZERO = 0x30;
+
+/** Characters of a number whose digits a double holds exactly. */
+const SAFE_LENGTH = 15;
+/** The square of units up to this is at most {@link MOST_DOUBLE}. */
+const MOST_SQUARED = 2 ** 26;
+/** Short numbers are added as doubles, as long as their sum is below this. */
 const MOST_DOUBLE = 2 ** 52;
-const PLAIN = /^(-?)(\d+)(?:\.(\d+))?$/;
+const POWERS = Array.from({ length: SAFE_LENGTH }, (_, exponent) => Number(`1e${exponent}`));
+
+/** A number that was read, in the form in which it is added. */
+export class ReadNumber {
+  /** What is not a short number without an exponent; null where {@link units} and {@link scale} say it. */
+  big: Decimal | null = null;
+  units = 0;
+  scale = 0;
+  /** The double that is next to it. */
+  double = 0;
+
+  /**
+   * @param literal a number of JSON
+   * @returns false where it has too many digits
+   */
+  read(literal: string): boolean {
+    const isNegative = literal.charCodeAt(0) === MINUS;
+    const length = literal.length <= SAFE_LENGTH ? literal.length : 0;
+    let units = 0;
+    let point = length - 1;
+    let at = isNegative ? 1 : 0;
+    for (; at < length; at += 1) {
+      const code = literal.charCodeAt(at);
+      if (code === POINT) point = at;
+      else if (code < ZERO || code > ZERO + 9) break;
+      else units = units * 10 + code - ZERO;
+    }
+    if (length > 0 && at === length) {
+      this.big = null;
+      this.units = isNegative ? -units : units;
+      this.scale = length - 1 - point;
+      // Both are exact, so that their quotient is rounded once.
+      this.double = this.units / (POWERS[this.scale] ?? 1);
+      return true;
+    }
+    this.big = decimalOf(literal);
+    this.double = Number(literal);
+    return this.big !== null;
+  }
+}
 
 /** Adds up numbers. Those of few digits cost no big integer each. */
 export class DecimalSum {
@@ -28,36 +71,23 @@ export class DecimalSum {
   #units = 0n;
   #scale = 0;
 
-  /**
-   * @param literal a number of JSON
-   * @returns whether it was added: a number of too many digits is not
-   */
-  add(literal: string): boolean {
-    const [, minus, whole = '', fraction = ''] = (literal.length <= SAFE_DIGITS && PLAIN.exec(literal)) || [];
-    if (whole !== '') {
-      const units = Number(whole + fraction);
-      this.#addDouble(minus === '-' ? -units : units, fraction.length);
-      return true;
-    }
-    const decimal = decimalOf(literal);
-    if (decimal === null) return false;
-    this.#addBig(decimal);
-    return true;
+  add({ big, units, scale }: ReadNumber): void {
+    if (big === null) this.#addDouble(units, scale);
+    else this.#addBig(big);
   }
 
   addDecimal(decimal: Decimal): void {
     this.#addBig(decimal);
   }
 
-  /** Adds the square of a number that {@link add} takes. */
-  addSquare(literal: string): void {
-    const [, , whole = '', fraction = ''] = (literal.length <= SQUARED_DIGITS && PLAIN.exec(literal)) || [];
-    if (whole !== '') {
-      this.#addDouble(Number(whole + fraction) ** 2, 2 * fraction.length);
+  /** Adds the square of a number. */
+  addSquare({ big, units, scale }: ReadNumber): void {
+    if (big === null && Math.abs(units) <= MOST_SQUARED) {
+      this.#addDouble(units * units, 2 * scale);
       return;
     }
-    const decimal = decimalOf(literal);
-    if (decimal !== null) this.#addBig({ units: decimal.units ** 2n, scale: 2 * decimal.scale });
+    const exact = big ?? { units: BigInt(units), scale };
+    this.#addBig({ units: exact.units ** 2n, scale: 2 * exact.scale });
   }
 
   get value(): Decimal {

@@ -6,11 +6,12 @@
  * frequency counts over data streams", VLDB 2002). The sums over all groups are exact in any case.
  */
 import { countWhile } from '../../base/bisect.ts';
+import { ownText } from '../../base/own-text.ts';
 import { sum } from '../../base/sum.ts';
 import type { TextPart } from '../../json/path-walk.ts';
-import { addSummary, newSummary, type Summary } from './count-minutes.ts';
+import { addSummary, type Summary } from './count-minutes.ts';
 import { DistinctValues } from './distinct-values.ts';
-import { type LeftOut, NumberSummary } from './number-summary.ts';
+import { type LeftOut, type NumberParts, NumberSummary } from './number-summary.ts';
 import { type FieldKind, PayloadValues } from './payload-values.ts';
 import { MANY, OTHER } from './value-text.ts';
 
@@ -34,6 +35,8 @@ const SEPARATOR = '\n';
 export interface Measure {
   readonly path: readonly string[];
   readonly kind: Exclude<FieldKind, 'value'>;
+  /** What is kept of numbers; absent: everything. */
+  readonly parts?: NumberParts;
 }
 
 /** What some events are. */
@@ -57,7 +60,9 @@ class OwnTally implements Tally {
   readonly summaries: Summary[];
 
   constructor(measures: readonly Measure[]) {
-    this.summaries = measures.map(({ kind }) => newSummary(kind) ?? new NumberSummary());
+    this.summaries = measures.map(({ kind, parts }) =>
+      kind === 'distinct' ? new DistinctValues() : new NumberSummary(parts),
+    );
   }
 
   add({ count, summaries }: Tally): void {
@@ -222,9 +227,9 @@ export class EventGroups {
     if (known !== undefined) return known;
     const own = by.map((_, index) => {
       const value = values[index] ?? null;
-      return value === MANY || value === OTHER ? null : value;
+      return value === null || value === MANY || value === OTHER ? null : ownText(value);
     });
-    const made = this.#ofKey(key, apart === null ? own : [apart, ...own]);
+    const made = this.#ofKey(ownText(key), apart === null ? own : [apart, ...own]);
     made.bytes = GROUP_BYTES + key.length * 2 * CHARACTER_BYTES + sum(made.summaries.map(bytesOf));
     this.#bytes += made.bytes;
     return made;

@@ -2,7 +2,16 @@
  * What is kept of the numbers of a field: their count, exact sum and sum of squares, minimum and maximum, and a sketch of their quantiles.
  * Summaries can be added in any order. As bytes they are added by concatenation, so that SQL adds them, too (string_agg).
  */
-import { compare, type Decimal, DecimalSum, decimalOf, decimalText, parseText } from './decimal-sum.ts';
+import { ownText } from '../../base/own-text.ts';
+import {
+  compare,
+  type Decimal,
+  DecimalSum,
+  decimalOf,
+  decimalText,
+  parseText,
+  ReadNumber,
+} from './decimal-sum.ts';
 import { Bins, binOf } from './sketch.ts';
 
 /** Version of the bytes of a summary. */
@@ -24,16 +33,36 @@ export interface LeftOut {
   readonly unrepresentable: number;
 }
 
+/** What of a summary is not needed for every statistic, and costs the most. */
+export interface NumberParts {
+  /** For the standard deviation. */
+  readonly squares: boolean;
+  /** For quantiles and histograms. */
+  readonly bins: boolean;
+}
+
+const ALL_PARTS: NumberParts = { squares: true, bins: true };
+
+/** The number that is being added. */
+const number = new ReadNumber();
+
 export class NumberSummary {
+  readonly #hasBins: boolean;
   #count = 0;
   #several = 0;
   #unrepresentable = 0;
   readonly #sum = new DecimalSum();
   /** Null: some of the numbers were counted without them. */
-  #squares: DecimalSum | null = new DecimalSum();
+  #squares: DecimalSum | null;
   #min: Extreme | null = null;
   #max: Extreme | null = null;
   readonly #bins = new Bins();
+
+  /** @param parts what is kept: without squares they are not known, without bins there are none */
+  constructor({ squares, bins }: NumberParts = ALL_PARTS) {
+    this.#squares = squares ? new DecimalSum() : null;
+    this.#hasBins = bins;
+  }
 
   get count(): number {
     return this.#count;
@@ -61,15 +90,15 @@ export class NumberSummary {
 
   /** @param literal a number of JSON */
   addNumber(literal: string): void {
-    if (!this.#sum.add(literal)) {
+    if (!number.read(literal)) {
       this.#unrepresentable += 1;
       return;
     }
-    this.#squares?.addSquare(literal);
-    const double = Number(literal);
     this.#count += 1;
-    this.#bins.add(binOf(double), 1);
-    this.#widen({ literal, double });
+    this.#sum.add(number);
+    this.#squares?.addSquare(number);
+    if (this.#hasBins) this.#bins.add(binOf(number.double), 1);
+    this.#widen(literal, number.double);
   }
 
   /** Adds an event with several numbers. */
@@ -84,8 +113,8 @@ export class NumberSummary {
     this.#sum.addDecimal(other.sum);
     this.#addSquares(other.squares);
     this.#bins.addBins(other.#bins);
-    if (other.#min !== null) this.#widen(other.#min);
-    if (other.#max !== null) this.#widen(other.#max);
+    for (const extreme of [other.#min, other.#max])
+      if (extreme !== null) this.#widen(extreme.literal, extreme.double);
   }
 
   /** Adds what {@link toBytes} gives, or several of these in a row. */
@@ -102,7 +131,7 @@ export class NumberSummary {
       const squares = version === VERSION ? from.text() : '';
       if (squares !== '' || count > 0) this.#addSquares(squares === '' ? null : parseText(squares));
       for (const literal of [from.text(), from.text()])
-        if (literal !== '') this.#widen({ literal, double: Number(literal) });
+        if (literal !== '') this.#widen(literal, Number(literal));
       const [bins, counts]: [number[], number[]] = [[], []];
       let bin = 0;
       for (let left = from.integer(); left > 0; left -= 1) {
@@ -137,17 +166,18 @@ export class NumberSummary {
     else this.#squares?.addDecimal(squares);
   }
 
-  #widen(number: Extreme): void {
-    if (this.#min === null || isLess(number, this.#min)) this.#min = number;
-    if (this.#max === null || isLess(this.#max, number)) this.#max = number;
+  #widen(literal: string, double: number): void {
+    if (this.#min === null || isLess(literal, double, this.#min.literal, this.#min.double))
+      this.#min = { literal: ownText(literal), double };
+    if (this.#max === null || isLess(this.#max.literal, this.#max.double, literal, double))
+      this.#max = { literal: ownText(literal), double };
   }
 }
 
 /** Doubles tell it, unless two numbers are next to the same one. */
-function isLess(a: Extreme, b: Extreme): boolean {
-  if (a.double !== b.double) return a.double < b.double;
-  if (a.literal === b.literal) return false;
-  return compare(exactly(a.literal), exactly(b.literal)) < 0;
+function isLess(a: string, aDouble: number, b: string, bDouble: number): boolean {
+  if (aDouble !== bDouble) return aDouble < bDouble;
+  return a !== b && compare(exactly(a), exactly(b)) < 0;
 }
 
 function exactly(literal: string): Decimal {

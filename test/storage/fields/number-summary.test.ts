@@ -75,6 +75,45 @@ test('sums, minima, maxima and counts are exact, and quantiles within their erro
   );
 });
 
+test('short numbers, which are added as doubles, are as exact', () => {
+  const digits = fc.stringMatching(/^(0|[1-9][0-9]{0,14})$/);
+  const short = fc
+    .tuple(fc.constantFrom('', '-'), digits, fc.option(fc.stringMatching(/^[0-9]{1,14}$/)))
+    .map(([minus, whole, fraction]) => minus + whole + (fraction === null ? '' : `.${fraction}`));
+  fc.assert(
+    fc.property(fc.array(short, { minLength: 1, maxLength: 40 }), (literals) => {
+      const summary = summaryOf(...literals);
+      const units = literals.map((literal) => {
+        const [whole = '', fraction = ''] = literal.split('.');
+        return (
+          BigInt(whole.replace('-', '') + fraction.padEnd(14, '0')) * (literal.startsWith('-') ? -1n : 1n)
+        );
+      });
+      const at = (scale: number, one = { units: 0n, scale: 0 }) =>
+        one.units * 10n ** BigInt(scale - one.scale);
+      expect(at(14, summary.sum)).toBe(units.reduce((sum, one) => sum + one, 0n));
+      expect(at(28, summary.squares ?? undefined)).toBe(units.reduce((sum, one) => sum + one ** 2n, 0n));
+      const numbers = literals.map(Number);
+      expect(Number(summary.min)).toBe(Math.min(...numbers) + 0);
+      expect(Number(summary.max)).toBe(Math.max(...numbers) + 0);
+      const places: number[] = [];
+      summary.bins.forEach((bin, count) => {
+        places.push(...new Array<number>(count).fill(bin));
+      });
+      expect(places).toEqual(numbers.map(binOf).toSorted((a, b) => a - b));
+    }),
+    runs(sized(200, 2_000)),
+  );
+});
+
+test('a sum of squares of short numbers stays exact beyond what a double holds', () => {
+  const summary = new NumberSummary();
+  for (let n = 0; n < 1_000; n += 1) summary.addNumber(String(2 ** 26 - (n % 3)));
+  const squares = [0n, 1n, 2n].map((n) => (2n ** 26n - n) ** 2n);
+  const [zero = 0n, one = 0n, two = 0n] = squares;
+  expect(summary.squares).toEqual({ units: 334n * zero + 333n * one + 333n * two, scale: 0 });
+});
+
 /** By the edges that are told, each number for itself. */
 const isIn = ({ from, to }: { from: number; to: number }, number: number): boolean =>
   from === to ? number === 0 : from < 0 ? from <= number && number < to : from < number && number <= to;
