@@ -2,7 +2,7 @@
 
 import { compareDay } from '../../counts/differences.ts';
 import { startOfMonth } from '../../counts/intervals.ts';
-import { DAY_MS, floorTo, LEVELS, MINUTES } from '../../counts/levels.ts';
+import { DAY_MS, floorTo, LEVELS, type Level, MINUTES } from '../../counts/levels.ts';
 import type { Sql, Transaction } from '../../database/connect.ts';
 import { hasConsumers, NO_PLACE, noteTicks } from '../../feed/ticks.ts';
 import { EVERY_FIELD, noteUncounted } from '../../fields/uncounted-minutes.ts';
@@ -60,8 +60,10 @@ const JOINED_BUCKETS = 60;
  */
 const MOST_REFRESHES = { minutes: 30, coarser: 4 } as const;
 
-/** Marks of a level that are settled in one step: what is in memory at once. */
-export const MARKS_AT_ONCE = 5_000;
+/** Marks of a level that are in memory at once. To find them, all that are pending are looked at. */
+export const MARKS_AT_ONCE = 50_000;
+/** How many of these are settled in one step. */
+export const MARKS_OF_STEP = 5_000;
 /** How long a round takes further steps. What is marked still is counted from rows. */
 const REFRESH_MS = 1_000;
 
@@ -131,7 +133,7 @@ const MERGE = `
 const VACUUM_AFTER_MARKS = 2_000;
 
 /**
- * Refreshes the marked buckets that have ended, level by level and {@link MARKS_AT_ONCE} in a step, and moves their marks one level up.
+ * Refreshes the marked buckets that have ended, level by level and {@link MARKS_OF_STEP} in a step, and moves their marks one level up.
  *
  * A mark is only taken away when a refresh that began after the mark was seen has ended: rows committed by then are in
  * it, and a row committed later has brought a mark of its own.
@@ -150,28 +152,41 @@ export async function refreshStale(
 ): Promise<boolean> {
   const inBatches = await refreshesInBatches(sql);
   let isWhole = true;
-  for (let number = 0; number < LEVELS.length; ) {
-    const level = LEVELS[number] ?? MINUTES;
-    const { ms } = level;
-    const marks = await endedMarks(sql, number, now - SETTLE_MS - ms);
-    // Before the retention boundary the finer counts are gone: a refresh would delete the coarser ones there.
-    const boundary = await readBoundary(sql);
-    const readable = marks.filter((mark) => mark.bucket >= boundary);
-    const most = level === MINUTES ? MOST_REFRESHES.minutes : MOST_REFRESHES.coarser;
-    for (const interval of intervalsOf(readable, ms, most)) {
-      for (const aggregate of aggregatesOf(level)) {
-        // What is computed from rows is refreshed whatever the log of invalidations says: an exact count rests on marks alone.
-        const options = { isForced: level === MINUTES, inBatches };
-        await refreshInTurn(sql, () => refresh(sql, aggregate, interval, options), timeoutMs);
+  for (const [number, level] of LEVELS.entries()) {
+    let marks: readonly Mark[] = [];
+    let hasMore = true;
+    do {
+      if (marks.length === 0) {
+        marks = await endedMarks(sql, number, now - SETTLE_MS - level.ms);
+        hasMore = marks.length === MARKS_AT_ONCE;
       }
-    }
-    if (marks.length > 0) await propagateInvalidations(sql, number, marks);
-    onLifted(marks.length);
-    const hasMore = marks.length === MARKS_AT_ONCE;
-    isWhole &&= !hasMore || !isOver();
-    if (!hasMore || isOver()) number += 1;
+      const some = marks.slice(0, MARKS_OF_STEP);
+      await refreshLevel(sql, level, some, { timeoutMs, inBatches });
+      if (some.length > 0) await propagateInvalidations(sql, number, some);
+      onLifted(some.length);
+      marks = marks.slice(MARKS_OF_STEP);
+    } while ((hasMore || marks.length > 0) && !isOver());
+    isWhole &&= !hasMore && marks.length === 0;
   }
   return isWhole;
+}
+
+/** Refreshes the buckets of some marks of a level. */
+async function refreshLevel(
+  sql: Sql,
+  level: Level,
+  marks: readonly Mark[],
+  { timeoutMs, inBatches }: { readonly timeoutMs: number; readonly inBatches: boolean },
+): Promise<void> {
+  // Before the retention boundary the finer counts are gone: a refresh would delete the coarser ones there.
+  const boundary = await readBoundary(sql);
+  const readable = marks.filter((mark) => mark.bucket >= boundary);
+  const most = level === MINUTES ? MOST_REFRESHES.minutes : MOST_REFRESHES.coarser;
+  // What is computed from rows is refreshed whatever the log of invalidations says: an exact count rests on marks alone.
+  const options = { isForced: level === MINUTES, inBatches };
+  for (const interval of intervalsOf(readable, level.ms, most))
+    for (const aggregate of aggregatesOf(level))
+      await refreshInTurn(sql, () => refresh(sql, aggregate, interval, options), timeoutMs);
 }
 
 /** Minutes that ended longer ago are not counted when a tick is noted: their rows may be in the columnstore. */
