@@ -141,6 +141,8 @@ export class Outbox extends Rounds {
   /** Targets whose oldest message is due, and that nobody has ordered to wait. Found one by one, however many messages wait. */
   async #due(): Promise<readonly DueTarget[]> {
     const { sql, now } = this.#options;
+    // Mostly none waits: to plan the statement below would cost twenty times as much.
+    if ((await sql`SELECT FROM delivery_messages LIMIT 1`).length === 0) return [];
     const first = (after: Fragment) => sql`
       SELECT app_id, channel, target, created_at, next_try_at FROM delivery_messages ${after}
        ORDER BY app_id, channel, target, id LIMIT 1`;

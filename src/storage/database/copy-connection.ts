@@ -192,10 +192,11 @@ export class CopyConnection {
 
   /**
    * Runs one statement, in a transaction of its own unless one is open; throws as {@link copy} does.
-   * @param bytes approximate size of the values: it extends the timeout
+   * @param statement with a name, which no other statement of the connection has, the session parses it once
+   * @param bytes     approximate size of the values: it extends the timeout
    */
   async query<Row extends pg.QueryResultRow>(
-    statement: string,
+    statement: string | { readonly name: string; readonly text: string },
     values: readonly unknown[],
     bytes = 0,
     epoch?: number,
