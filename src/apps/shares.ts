@@ -16,7 +16,6 @@ import { checkOrigin } from './browser-keys.ts';
 
 /** What a share shows beside charts: nothing, the latest events without their payloads, or with them. */
 export const LISTS = ['none', 'times', 'payloads'] as const;
-export type ShareList = (typeof LISTS)[number];
 
 /** What is shared, and how. */
 export interface ShareTerms

@@ -132,17 +132,6 @@ function escapeEnd(text: string, start: number): number {
   }
 }
 
-/** Like {@link stringEnd}, but also NONE for a string with escapes. */
-export function plainStringEnd(text: string, start: number, limit: number): number {
-  if (text.charCodeAt(start) !== QUOTE) return NONE;
-  for (let at = start + 1; at < limit; at += 1) {
-    const code = text.charCodeAt(at);
-    if (code === QUOTE) return at + 1;
-    if (code === BACKSLASH || code < SPACE) return NONE;
-  }
-  return NONE;
-}
-
 /**
  * Index after the number, true, false or null at `start`.
  * @param first the character at `start`

@@ -7,6 +7,7 @@ import type { Api } from '../../accounts/routes/api.ts';
 import type { ScanPart } from '../../api-types/answers.ts';
 import { numberTypes } from '../../apps/event-types.ts';
 import { countWhile } from '../../base/bisect.ts';
+import { ownText } from '../../base/own-text.ts';
 import { Rejection } from '../../errors.ts';
 import { done } from '../../http/data.ts';
 import type { Route } from '../../http/route.ts';
@@ -115,7 +116,7 @@ class Part {
     this.#hasTooMany ||= this.#values !== null && this.#lines.size >= MOST_VALUES;
     if (this.#hasTooMany) return this.#rest;
     const made: Counts = new Map();
-    this.#lines.set(key, made);
+    this.#lines.set(ownText(key), made);
     return made;
   }
 

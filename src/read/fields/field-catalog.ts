@@ -1,5 +1,6 @@
 /** What the payloads of a sample have in common: the paths of each event type, with kinds and examples. */
 import type { SeenField } from '../../api-types/answers.ts';
+import { ownText } from '../../base/own-text.ts';
 import { TimeSlice } from '../../base/time-slice.ts';
 import type { StoredEvent } from '../../storage/read/page-request.ts';
 import { KINDS, type Kind, visitPaths } from './payload-paths.ts';
@@ -107,8 +108,7 @@ class Builder {
     count.counted = this.#event;
     entry.kinds.set(kind, count);
     const isExample = text !== '' && kind !== 'null' && text.length <= MAX_EXAMPLE;
-    // A copy: a part of a payload's text would keep the whole of it.
-    if (isExample && entry.examples.size < MAX_EXAMPLES) entry.examples.add(Buffer.from(text).toString());
+    if (isExample && entry.examples.size < MAX_EXAMPLES) entry.examples.add(ownText(text));
   }
 }
 

@@ -2,6 +2,7 @@
 
 import { isDeepStrictEqual } from 'node:util';
 import type { FieldValues } from '../../api-types/answers.ts';
+import { ownText } from '../../base/own-text.ts';
 import { sum } from '../../base/sum.ts';
 import { TimeSlice } from '../../base/time-slice.ts';
 import { Rejection } from '../../errors.ts';
@@ -217,7 +218,8 @@ export async function valuesOf(
     if (value !== null && value !== MANY && value !== OTHER) counts.set(value, (counts.get(value) ?? 0) + 1);
     if (slices.isOver) await slices.next();
   }
-  const values = [...counts].toSorted(([, a], [, b]) => b - a).slice(0, limit);
+  const most = [...counts].toSorted(([, a], [, b]) => b - a).slice(0, limit);
+  const values = most.map(([value, count]) => [ownText(value), count] as const);
   return {
     values,
     otherEvents: sample.length - sum(values.map(([, count]) => count)),

@@ -1,4 +1,5 @@
 /** Series of what declared fields count: of the events that pass a filter, or by the values of a field. */
+import { ownText } from '../../base/own-text.ts';
 import { sum } from '../../base/sum.ts';
 import type { Fragment, Transactions } from '../database/connect.ts';
 import type { Correction, FieldCounts } from '../fields/counts-relation.ts';
@@ -369,8 +370,8 @@ async function valueCounts(
     const id = next--;
     const added = { id, sign: 1 };
     if (place === undefined) {
-      places.set(value, all.length);
-      all.push({ value, number: nextNumber++, series: [added] });
+      places.set(ownText(value), all.length);
+      all.push({ value: ownText(value), number: nextNumber++, series: [added] });
     } else
       all[place] = {
         ...(all[place] ?? { value, number: 0 }),

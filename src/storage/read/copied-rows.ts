@@ -200,6 +200,11 @@ export class RowBuffer {
     this.#length = length;
   }
 
+  /** Counts bytes as added that were written into {@link withRoom}. */
+  added(bytes: number): void {
+    this.#length += bytes;
+  }
+
   /** @param tuple of {@link CopiedRows.tuple} */
   addRow(tuple: Buffer): void {
     const signature = this.#length === 0 ? SIGNATURE : NOTHING;

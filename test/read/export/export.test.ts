@@ -238,6 +238,27 @@ describe('over HTTP,', () => {
     expect([await cell(12), await cell(1_234_567_890)]).toEqual(['"12"', '"1234567890"']);
   });
 
+  test('bytes of any text become cells, and other work of the event loop comes between the lines of a part', async () => {
+    const form = { formulas: 'keep', separator: 'tab', bom: false, texts: 'exact' } as const;
+    const csv = new CsvLines(form);
+    const id = '0'.repeat(36);
+    const payload = '{"a":"\\"é日\u{1f600}","b":[]}';
+    const line = `{"id":"${id}","typeId":"t","type":"日 \\"1\\"","createdAt":"2026-01-31T08:30:00.123Z","payload":${payload}}\n`;
+    const cells = [id, '"t"', '"日 ""1"""', '2026-01-31T08:30:00.123Z', `"${payload.replaceAll('"', '""')}"`];
+    const expected = `${cells.join('\t')}\r\n`;
+    expect((await csv.convert(Buffer.from(line.repeat(3)), new TimeSlice())).toString()).toBe(
+      expected.repeat(3),
+    );
+    let turns = 0;
+    const count = setInterval(() => {
+      turns += 1;
+    });
+    const many = await csv.convert(Buffer.from(line.repeat(20_000)), new TimeSlice());
+    clearInterval(count);
+    expect(many.toString()).toBe(expected.repeat(20_000));
+    expect(turns).toBeGreaterThan(0);
+  });
+
   test('the file has the name of the app and the days of the range', async () => {
     const nameOf = async (name: string, query: string): Promise<string | undefined> => {
       await service.sql`UPDATE apps SET name = ${name} WHERE public_id = ${service.app.appId}`;
