@@ -6,11 +6,12 @@ import type { TextPart } from '../../json/path-walk.ts';
 import type { Sql } from '../database/connect.ts';
 import type { MatchingRow } from '../fields/matching-rows.ts';
 import type { RowFilter } from '../fields/row-filter.ts';
+import type { CopiedRows } from './copied-rows.ts';
 import { EventScan, type ScanRequest, type ScanStep } from './event-scan.ts';
 import { withTypes } from './filtered-page.ts';
 import type { StoredEvent } from './page-request.ts';
 import type { Position } from './positions.ts';
-import { eachWanted, WantedRows } from './wanted-rows.ts';
+import { WantedRows } from './wanted-rows.ts';
 
 export interface SearchStep extends SearchProgress {
   /** Events that match, in order. */
@@ -68,35 +69,39 @@ export function openSearch(sql: Sql, request: ScanRequest, filter: RowFilter | n
     position: scan.isAtEnd ? null : scan.position,
     searchedBy: filter === null ? null : searchedBy,
   });
+  /** Calls back with the cursor on each row that matches, in slices of time. */
+  const each = async (
+    mostRows: number,
+    onRow: (row: CopiedRows, payload: TextPart) => void,
+    { holder, isOver = () => false }: { readonly holder?: Path; readonly isOver?: () => boolean } = {},
+  ): Promise<SearchProgress> => {
+    const step = await read(mostRows);
+    if (step === null) return AT_END;
+    const { rows } = step;
+    const wanted = new WantedRows(rows, filter);
+    const slices = new TimeSlice(holder);
+    for (let left = ROWS_AT_ONCE; ; ) {
+      const found = wanted.next(left);
+      if (found === 'end') break;
+      if (found === 'wanted') onRow(rows, wanted);
+      left = found === 'wanted' ? left - 1 : 0;
+      if (left > 0) continue;
+      left = ROWS_AT_ONCE;
+      if (slices.isOver) await slices.next();
+      if (isOver()) break;
+    }
+    step.buffer.release();
+    return progress(step);
+  };
   return {
     step: async (mostRows) => {
-      const step = await read(mostRows);
-      if (step === null) return { ...AT_END, events: [] };
       const found: MatchingRow[] = [];
-      eachWanted(step.rows, filter, (row, payload) =>
-        found.push({ id: row.id, at: row.at, typeId: row.typeId, payload: payload.whole() }),
-      );
-      step.buffer.release();
-      return { ...progress(step), events: await withTypes(sql, request.appId, found) };
+      const searched = await each(mostRows, ({ id, at, typeId }, payload) => {
+        found.push({ id, at, typeId, payload: payload.whole() });
+      });
+      return { ...searched, events: await withTypes(sql, request.appId, found) };
     },
-    visit: async (mostRows, onEvent, holder, isOver) => {
-      const step = await read(mostRows);
-      if (step === null) return AT_END;
-      const { rows } = step;
-      const wanted = new WantedRows(rows, filter);
-      const slices = new TimeSlice(holder);
-      for (let left = ROWS_AT_ONCE; ; ) {
-        const found = wanted.next(left);
-        if (found === 'end') break;
-        if (found === 'wanted') onEvent({ at: rows.at, payload: wanted });
-        left = found === 'wanted' ? left - 1 : 0;
-        if (left > 0) continue;
-        left = ROWS_AT_ONCE;
-        if (slices.isOver) await slices.next();
-        if (isOver()) break;
-      }
-      step.buffer.release();
-      return progress(step);
-    },
+    visit: (mostRows, onEvent, holder, isOver) =>
+      each(mostRows, ({ at }, payload) => onEvent({ at, payload }), { holder, isOver }),
   };
 }
