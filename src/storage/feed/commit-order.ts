@@ -9,6 +9,7 @@
  * another server since the tick. Their minutes are then read as a whole: none is missed, some come again.
  */
 import { countWhile } from '../../base/bisect.ts';
+import { TimeSlice } from '../../base/time-slice.ts';
 import type { Sql, Transaction } from '../database/connect.ts';
 import type { StorageEngine } from '../engines/storage-engine.ts';
 import { textLiteral } from '../fields/row-filter.ts';
@@ -234,7 +235,9 @@ class PageRows {
     await this.#findTypes(sql, rows);
     this.#taker.begin(rows, this.#buffer);
     let lastPlace = -1;
+    const slices = new TimeSlice();
     for (rows.rewind(); !this.isFull && rows.next(); ) {
+      if (slices.isOverAfterStep) await slices.next();
       const bytes = this.#bytes + rows.end - rows.start;
       this.isFull = this.#rows === limit || (this.#rows > 0 && bytes > maxBytes);
       if (this.isFull) break;
