@@ -198,11 +198,12 @@ export class SimulatedConnection implements WriteConnection {
   }
 
   async query<Row extends pg.QueryResultRow>(
-    statement: string,
+    statement: string | { readonly text: string },
     values: readonly unknown[],
     bytes = 0,
   ): Promise<pg.QueryResult<Row>> {
-    const result = await this.#send(bytes, statement, (session) => this.#query(session, statement, values));
+    const text = typeof statement === 'string' ? statement : statement.text;
+    const result = await this.#send(bytes, text, (session) => this.#query(session, text, values));
     return { ...result, rows: result.rows as Row[], command: '', oid: 0, fields: [] };
   }
 
