@@ -142,7 +142,8 @@ export class Outbox extends Rounds {
   async #due(): Promise<readonly DueTarget[]> {
     const { sql, now } = this.#options;
     // Mostly none waits: to plan the statement below would cost twenty times as much.
-    if ((await sql`SELECT FROM delivery_messages LIMIT 1`).length === 0) return [];
+    const any = await sql`SELECT FROM delivery_messages ORDER BY app_id, channel, target, id LIMIT 1`;
+    if (any.length === 0) return [];
     const first = (after: Fragment) => sql`
       SELECT app_id, channel, target, created_at, next_try_at FROM delivery_messages ${after}
        ORDER BY app_id, channel, target, id LIMIT 1`;

@@ -198,12 +198,11 @@ export class SimulatedConnection implements WriteConnection {
   }
 
   async query<Row extends pg.QueryResultRow>(
-    statement: string | { readonly text: string },
+    statement: string,
     values: readonly unknown[],
     bytes = 0,
   ): Promise<pg.QueryResult<Row>> {
-    const text = typeof statement === 'string' ? statement : statement.text;
-    const result = await this.#send(bytes, text, (session) => this.#query(session, text, values));
+    const result = await this.#send(bytes, statement, (session) => this.#query(session, statement, values));
     return { ...result, rows: result.rows as Row[], command: '', oid: 0, fields: [] };
   }
 

@@ -1,5 +1,6 @@
 /** A page of events whose payload passes a filter: as much of a search as one request may cost. */
 import { type SearchedBy, searchedByBoth } from '../../base/searched-by.ts';
+import { TimeSlice } from '../../base/time-slice.ts';
 import type { RowFilter } from '../../storage/fields/row-filter.ts';
 import type { EventReader } from '../../storage/read/event-reader.ts';
 import type { ScanRequest } from '../../storage/read/event-scan.ts';
@@ -60,13 +61,16 @@ export async function searchThrough(
 ): Promise<SearchEnd> {
   const search = reader.search(request, filter);
   const deadline = now() + budget.ms;
+  const slices = new TimeSlice();
   let searchedBy: SearchedBy | null = null;
   for (let sum = 0; ; ) {
     const { events, looked, position, searchedBy: by } = await search.step(budget.rows - sum);
     sum += looked;
     if (by !== null) searchedBy = searchedByBoth(searchedBy, by);
-    for (const event of events)
+    for (const event of events) {
+      if (slices.isOverAfterStep) await slices.next();
       if (isEnough(event)) return { next: positionOf(event), searchedUntil: null, searchedBy, looked: sum };
+    }
     if (position === null) return { next: null, searchedUntil: null, searchedBy, looked: sum };
     if (sum >= budget.rows || now() >= deadline || !(await pass()) || now() >= deadline)
       return { next: position, searchedUntil: new Date(position.at), searchedBy, looked: sum };

@@ -116,11 +116,17 @@ export class CsvLines {
       end = lines.indexOf(LINE_FEED, start);
       if (end === -1) end = lines.length;
       if (end > start) this.#line(lines, start, end);
-      if (slice.isOverAfterStep) await slice.next();
+      // A column reads each payload once more.
+      if (this.#fields.length > 0 ? slice.isOver : slice.isOverAfterStep) await slice.next();
     }
     const converted = Buffer.from(this.#room.bytes);
     this.#room.clear();
     return converted;
+  }
+
+  /** Gives the memory back, once everything is converted. */
+  release(): void {
+    this.#room.release();
   }
 
   /** A line as bytes: a text for each would cost five times as much. */

@@ -30,8 +30,12 @@ export async function* formatted(
   const csv = format === 'csv' ? new CsvLines(form, column) : null;
   if (csv !== null) yield Buffer.from(csv.header);
   const slice = new TimeSlice(holder);
-  for await (const { lines } of parts)
-    if (lines.length > 0) yield csv === null ? lines : await csv.convert(lines, slice);
+  try {
+    for await (const { lines } of parts)
+      if (lines.length > 0) yield csv === null ? lines : await csv.convert(lines, slice);
+  } finally {
+    csv?.release();
+  }
 }
 
 const MOST_OF_NAME = 80;

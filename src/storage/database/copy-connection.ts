@@ -192,11 +192,10 @@ export class CopyConnection {
 
   /**
    * Runs one statement, in a transaction of its own unless one is open; throws as {@link copy} does.
-   * @param statement with a name, which no other statement of the connection has, the session parses it once
-   * @param bytes     approximate size of the values: it extends the timeout
+   * @param bytes approximate size of the values: it extends the timeout
    */
   async query<Row extends pg.QueryResultRow>(
-    statement: string | { readonly name: string; readonly text: string },
+    statement: string,
     values: readonly unknown[],
     bytes = 0,
     epoch?: number,

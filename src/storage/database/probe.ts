@@ -6,8 +6,6 @@ import type { WalPositions } from './server-address.ts';
 import { ASK_WAL } from './server-watch.ts';
 
 const TIMEOUTS = { pool: 'probe', connectMs: 700, answerMs: DEADLINES.probe.answerMs } as const;
-/** It asks the same each time: one plan is enough. */
-const SESSION = { plan_cache_mode: 'force_generic_plan' } as const;
 /** Unanswered questions in a row after which a server counts as gone that was there until then. */
 const MISSES = 2;
 
@@ -27,7 +25,7 @@ export class Probe {
 
   /** @param name of the connection, shown in pg_stat_activity */
   constructor(connect: Connect, name: string, watch: ProbeWatch | null = null) {
-    this.#connection = connect(name, TIMEOUTS, SESSION);
+    this.#connection = connect(name, TIMEOUTS);
     this.#watch = watch;
   }
 
@@ -36,13 +34,13 @@ export class Probe {
     return this.#misses;
   }
 
-  /** Asks a question whose answer is one row, the same one each time. One call at a time. Never rejects. */
+  /** Asks a question whose answer is one row. One call at a time. Never rejects. */
   async ask<Row extends object>(
     question: string,
     values: readonly unknown[] = [],
   ): Promise<ProbeAnswer<Row>> {
     const query = async (): Promise<Row> => {
-      const [row] = (await this.#connection.query<Row>({ name: 'question', text: question }, values)).rows;
+      const [row] = (await this.#connection.query<Row>(question, values)).rows;
       if (row === undefined) throw new Error('The server gave no answer');
       return row;
     };
@@ -68,7 +66,7 @@ export class Probe {
 
   async #noteWal(): Promise<void> {
     if (this.#watch?.followsWal !== true) return;
-    const { rows } = await this.#connection.query<WalPositions>({ name: 'wal', text: ASK_WAL }, []);
+    const { rows } = await this.#connection.query<WalPositions>(ASK_WAL, []);
     if (rows[0] !== undefined) this.#watch.noteWal(rows[0]);
   }
 }

@@ -1,6 +1,7 @@
 /** Reads the rows of intervals whose payloads pass a filter, in order and in the snapshot of a transaction. */
 
 import { countWhile } from '../../base/bisect.ts';
+import { TimeSlice } from '../../base/time-slice.ts';
 import type { Interval } from '../counts/intervals.ts';
 import { DAY_MS } from '../counts/levels.ts';
 import type { Snapshot } from '../counts/stale.ts';
@@ -133,6 +134,7 @@ async function* localRows(
   intervals: readonly Interval[],
   order: 'asc' | 'desc',
 ): AsyncGenerator<MatchingRow[]> {
+  const slices = new TimeSlice();
   for (let first = 0; first < intervals.length; first += INTERVALS_AT_ONCE) {
     const some = intervals.slice(first, first + INTERVALS_AT_ONCE);
     for (let last: MatchingRow | undefined, isOver = false; !isOver; ) {
@@ -140,7 +142,12 @@ async function* localRows(
       // The number of the last row shows whether the statement came to its limits before it.
       isOver = rows.at(-1)?.isLast ?? true;
       last = rows.at(-1);
-      yield rows.filter(({ payload }) => scope.filter.matches(payload));
+      const matching: MatchingRow[] = [];
+      for (const row of rows) {
+        if (scope.filter.matches(row.payload)) matching.push(row);
+        if (slices.isOver) await slices.next();
+      }
+      yield matching;
     }
   }
 }

@@ -33,6 +33,9 @@ export interface LeftOut {
   readonly unrepresentable: number;
 }
 
+/** Characters of a minimum or maximum that are kept as they are spelled. */
+const MOST_KEPT = 100;
+
 /** What of a summary is not needed for every statistic, and costs the most. */
 export interface NumberParts {
   /** For the standard deviation. */
@@ -167,10 +170,12 @@ export class NumberSummary {
   }
 
   #widen(literal: string, double: number): void {
-    if (this.#min === null || isLess(literal, double, this.#min.literal, this.#min.double))
-      this.#min = { literal: ownText(literal), double };
-    if (this.#max === null || isLess(this.#max.literal, this.#max.double, literal, double))
-      this.#max = { literal: ownText(literal), double };
+    const isLeast = this.#min === null || isLess(literal, double, this.#min.literal, this.#min.double);
+    const isMost = this.#max === null || isLess(this.#max.literal, this.#max.double, literal, double);
+    if (!isLeast && !isMost) return;
+    const extreme = { literal: kept(literal), double };
+    if (isLeast) this.#min = extreme;
+    if (isMost) this.#max = extreme;
   }
 }
 
@@ -184,6 +189,11 @@ function exactly(literal: string): Decimal {
   const decimal = decimalOf(literal);
   if (decimal === null) throw new Error('A number that was summed up is too long.');
   return decimal;
+}
+
+/** A number may be spelled with any number of zeros, and be part of a long text. */
+function kept(literal: string): string {
+  return literal.length > MOST_KEPT ? canonical(literal) : ownText(literal);
 }
 
 function canonical(literal: string): string {

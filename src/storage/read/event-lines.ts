@@ -1,6 +1,7 @@
 /** Events as lines of JSON, as many as a scope has, for exports. */
 
 import type { SearchedBy } from '../../base/searched-by.ts';
+import { TimeSlice } from '../../base/time-slice.ts';
 import { MINUTE_MS } from '../../base/time-units.ts';
 import type { AppSpan } from '../counts/app-stats.ts';
 import type { Sql } from '../database/connect.ts';
@@ -54,10 +55,11 @@ export function openLines(sql: Sql, request: ScanRequest, filter: RowFilter | nu
       const headOf = await heads.of(rows);
       const writer = new LineWriter(buffer, rows.bytes.length + rows.length * ADDED_BYTES);
       // A type without a head was removed meanwhile, with its app.
-      eachWanted(rows, filter, (row) => {
+      const add = (row: CopiedRows): void => {
         const head = headOf.get(row.typeId);
         if (head !== undefined) writer.add(row, head);
-      });
+      };
+      await eachWanted(rows, filter, add, { slices: new TimeSlice(sql.pool.archive?.turns) });
       const lines = writer.end();
       const isShared = lines.length >= SHARED_BYTES;
       return {

@@ -11,7 +11,7 @@ import { EventScan, type ScanRequest, type ScanStep } from './event-scan.ts';
 import { withTypes } from './filtered-page.ts';
 import type { StoredEvent } from './page-request.ts';
 import type { Position } from './positions.ts';
-import { WantedRows } from './wanted-rows.ts';
+import { eachWanted } from './wanted-rows.ts';
 
 export interface SearchStep extends SearchProgress {
   /** Events that match, in order. */
@@ -48,8 +48,6 @@ export interface EventSearch {
 const STEP_BYTES = 8 * 1_048_576;
 /** Where the database lets more of the rows through, its test costs more than it saves. */
 const MOST_CANDIDATES = 0.25;
-/** Rows between two looks at the clock. */
-const ROWS_AT_ONCE = 64;
 
 const AT_END = { looked: 0, position: null, searchedBy: null };
 
@@ -73,23 +71,14 @@ export function openSearch(sql: Sql, request: ScanRequest, filter: RowFilter | n
   const each = async (
     mostRows: number,
     onRow: (row: CopiedRows, payload: TextPart) => void,
-    { holder, isOver = () => false }: { readonly holder?: Path; readonly isOver?: () => boolean } = {},
+    {
+      holder = sql.pool.archive?.turns,
+      isOver = () => false,
+    }: { readonly holder?: Path; readonly isOver?: () => boolean } = {},
   ): Promise<SearchProgress> => {
     const step = await read(mostRows);
     if (step === null) return AT_END;
-    const { rows } = step;
-    const wanted = new WantedRows(rows, filter);
-    const slices = new TimeSlice(holder);
-    for (let left = ROWS_AT_ONCE; ; ) {
-      const found = wanted.next(left);
-      if (found === 'end') break;
-      if (found === 'wanted') onRow(rows, wanted);
-      left = found === 'wanted' ? left - 1 : 0;
-      if (left > 0) continue;
-      left = ROWS_AT_ONCE;
-      if (slices.isOver) await slices.next();
-      if (isOver()) break;
-    }
+    await eachWanted(step.rows, filter, onRow, { slices: new TimeSlice(holder), isOver });
     step.buffer.release();
     return progress(step);
   };

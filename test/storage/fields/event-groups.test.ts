@@ -38,6 +38,18 @@ test('a group, its minimum and its maximum keep no text that the event lay in', 
   expect(first).toMatchObject({ count: 1, values: ['"user-with-a-name-0"'] });
 });
 
+test('a number of any number of zeros takes no more room than its digits', () => {
+  const measures: Measure[] = [{ path: ['amount'], kind: 'number' }];
+  const groups = new EventGroups({ by: [['user']], measures, starts: [0], maxBytes: 64 * 1_048_576 });
+  const before = heap();
+  for (let n = 0; n < 1_000; n += 1)
+    groups.add({ at: n, payload: `{"user":"${n}","amount":${n}.5${'0'.repeat(50_000 + n)}}` });
+  expect(heap() - before).toBeLessThan(10_000_000);
+  const [first] = atOnce(groups.top(1));
+  const [summary] = first?.summaries ?? [];
+  expect(summary).toMatchObject({ min: '0.5', max: '0.5', count: 1 });
+});
+
 test('counts by minute keep no payload that a value lay in', () => {
   const field: DeclaredField = { id: 1, typeId: null, path: ['user'], kind: 'value', by: null };
   const minutes = new MinuteCells([field]);

@@ -60,9 +60,9 @@ const JOINED_BUCKETS = 60;
  */
 const MOST_REFRESHES = { minutes: 30, coarser: 4 } as const;
 
-/** Marks of a level that are in memory at once. To find them, all that are pending are looked at. */
-export const MARKS_AT_ONCE = 50_000;
-/** How many of these are settled in one step. */
+/** Marks of a level that are in memory at once, here and where they are sorted. To find them, all that are pending are looked at. */
+export const MARKS_AT_ONCE = 30_000;
+/** How many of these are settled in one step. A round may have time for no more, so that it asks for no more to begin with. */
 export const MARKS_OF_STEP = 5_000;
 /** How long a round takes further steps. What is marked still is counted from rows. */
 const REFRESH_MS = 1_000;
@@ -155,10 +155,12 @@ export async function refreshStale(
   for (const [number, level] of LEVELS.entries()) {
     let marks: readonly Mark[] = [];
     let hasMore = true;
+    let most = MARKS_OF_STEP;
     do {
       if (marks.length === 0) {
-        marks = await endedMarks(sql, number, now - SETTLE_MS - level.ms);
-        hasMore = marks.length === MARKS_AT_ONCE;
+        marks = await endedMarks(sql, number, now - SETTLE_MS - level.ms, most);
+        hasMore = marks.length === most;
+        most = MARKS_AT_ONCE;
       }
       const some = marks.slice(0, MARKS_OF_STEP);
       await refreshLevel(sql, level, some, { timeoutMs, inBatches });
@@ -236,8 +238,8 @@ async function tick(sql: Sql): Promise<void> {
   await underCountsLock(sql, 0, (tx) => tx.unsafe(TICK));
 }
 
-/** Marks of buckets of a level that begin at a time, in milliseconds since 1970, or before it: the first {@link MARKS_AT_ONCE} in order of time. */
-async function endedMarks(sql: Sql, level: number, latest: number): Promise<readonly Mark[]> {
+/** Marks of buckets of a level that begin at a time, in milliseconds since 1970, or before it: the first ones in order of time. */
+async function endedMarks(sql: Sql, level: number, latest: number, most: number): Promise<readonly Mark[]> {
   return await sql.begin('isolation level read committed', async (tx) => {
     const [, marks] = await Promise.all([
       onlyByIndex(tx),
@@ -245,7 +247,7 @@ async function endedMarks(sql: Sql, level: number, latest: number): Promise<read
         SELECT id::text, (extract(epoch FROM bucket) * 1000)::float8 AS bucket
           FROM stale_buckets
          WHERE written >= (SELECT pending_from FROM last_fold) AND level = ${level} AND bucket <= ${new Date(latest)}
-         ORDER BY stale_buckets.bucket LIMIT ${MARKS_AT_ONCE}`,
+         ORDER BY stale_buckets.bucket LIMIT ${most}`,
     ]);
     return [...marks];
   });
