@@ -8,7 +8,7 @@ import type {
 } from '../src/api-types/answers.ts';
 import { callText } from './api.ts';
 import { children, members } from './raw-json.ts';
-import { type Resource, useResource } from './resource.ts';
+import { lastAnswer, type Resource, useResource } from './resource.ts';
 
 export const declaredPath = (appId: string): string => `/api/apps/${appId}/declared-fields`;
 
@@ -20,9 +20,11 @@ export function useDeclaredFields(appId: string, isWanted = true, version = 0): 
 /** The fields of recent events. */
 export function useCatalog(appId: string, isWanted = true): Resource<FieldCatalog> {
   const path = `/api/apps/${appId}/fields`;
-  return useResource<FieldCatalog>(isWanted ? path : null, {
+  const catalog = useResource<FieldCatalog>(isWanted ? path : null, {
     load: async (signal) => catalogOf(await callText('GET', path, { signal })),
   });
+  // What is known is shown before it is asked for again.
+  return isWanted ? catalog : { ...catalog, data: lastAnswer<FieldCatalog>(path) };
 }
 
 /** Examples keep their spelling: JSON.parse would round a number of twenty digits. */
