@@ -141,7 +141,7 @@ export class Outbox extends Rounds {
   /** Targets whose oldest message is due, and that nobody has ordered to wait. Found one by one, however many messages wait. */
   async #due(): Promise<readonly DueTarget[]> {
     const { sql, now } = this.#options;
-    // Mostly none waits: to plan the statement below would cost twenty times as much.
+    // Mostly none waits: to plan the statement below costs several times as much.
     const any = await sql`SELECT FROM delivery_messages ORDER BY app_id, channel, target, id LIMIT 1`;
     if (any.length === 0) return [];
     const first = (after: Fragment) => sql`

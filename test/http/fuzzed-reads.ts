@@ -264,7 +264,7 @@ export function fuzzReads(engine: TestEngine, usualRuns: number): void {
     );
     // Most requests are good enough to be read, and some are not. The transport itself refuses the longest with 431.
     expect([...statuses.keys()].filter((status) => status !== 431).sort()).toEqual([200, 400, 404]);
-    expect(statuses.get(200)).toBeGreaterThan(usualRuns / 30);
+    expect(statuses.get(200)).toBeGreaterThan(usualRuns / 10);
     expect(service.log.filter(({ level }) => level === 'error')).toEqual([]);
   });
 

@@ -2,4 +2,4 @@
 import { describe } from 'vitest';
 import { fuzzReads } from './fuzzed-reads.ts';
 
-describe('on postgres18,', () => fuzzReads('postgres18', 60));
+describe('on postgres18,', () => fuzzReads('postgres18', 300));
