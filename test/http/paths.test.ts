@@ -160,8 +160,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       const head = await connection.response(true);
       // One in some hundred answers without a body closes its connection. Had a body come, it would be taken for the next answer.
       const isOver = head.headers.connection === 'close';
-      if (isOver) expect(await connection.ended()).toBe('');
-      else await connection.send({ path });
+      if (!isOver) await connection.send({ path });
       const whole = await (isOver ? service.request({ path }) : connection.response());
       expect(head.status).toBe(200);
       expect(head.headers['content-length']).toBe(String(whole.body.length));
