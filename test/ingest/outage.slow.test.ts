@@ -9,8 +9,16 @@ import { refused } from '../http/answers.ts';
 import { availableEngines } from '../support/database.ts';
 import { first } from '../support/fuzz.ts';
 import type { HttpResponse } from '../support/http-client.ts';
-import { ids, Opened, PATIENT, storedIds, untilReplayed, waitingEvents } from '../support/proxied-service.ts';
-import { type Fate, type FaultyProxy, isCopy } from '../support/proxy.ts';
+import {
+  ids,
+  Opened,
+  PATIENT,
+  storedIds,
+  untilChangesAreHeard,
+  untilReplayed,
+  waitingEvents,
+} from '../support/proxied-service.ts';
+import { type Fate, isCopy } from '../support/proxy.ts';
 import { RunningClock, type TestService, testSecret, until } from '../support/service.ts';
 
 const opened = new Opened();
@@ -31,15 +39,6 @@ async function total({ request, sql, app }: TestService): Promise<number> {
     headers: { Authorization: `Bearer ${resourceToken}` },
   });
   return JSON.parse(body).data.pagination.total;
-}
-
-/** Tells whether the service was notified of changes of a table since this call. */
-function changesHeard(proxy: FaultyProxy): (table: string) => boolean {
-  let heard = '';
-  proxy.onAnswer = (answer) => {
-    heard += answer.toString('latin1');
-  };
-  return (table) => heard.includes(`tidemark_changes\0${table}\0`);
 }
 
 describe.each(ENGINES)('with a journal, on %s,', (engine) => {
@@ -113,10 +112,10 @@ test('during an outage known tokens and types are served beyond TOKEN_CACHE_SECO
     config: { TOKEN_CACHE_SECONDS: 1, ...PATIENT },
   });
   const named = { typeId: null, typeName: 'a name that is known' };
-  const changes = changesHeard(proxy);
   const app = await service.newApp();
   const type = await service.newType(service.app, 'not asked for yet');
-  await until(() => changes('logging_tokens'), 'the service has heard of it');
+  expect((await service.post(named)).status).toBe(201);
+  await untilChangesAreHeard({ service, proxy });
   expect((await service.post(named)).status).toBe(201);
   expect((await service.post()).status).toBe(201);
   await proxy.goAway();
@@ -137,7 +136,6 @@ test('during an outage known tokens and types are served beyond TOKEN_CACHE_SECO
 test('a token that was revoked before the outage is refused during it, and one whose grace ends meanwhile; a database that comes and goes makes none unknown', async () => {
   const clock = new RunningClock();
   const { service, proxy } = await journaled({ clock });
-  const changes = changesHeard(proxy);
   const secret = await testSecret();
   const { appId, loggingToken } = await service.newApp();
   const ofRevoked = { loggingToken, typeId: undefined, typeName: 'a' };
@@ -145,7 +143,7 @@ test('a token that was revoked before the outage is refused during it, and one w
   await rotateLoggingToken(service.sql, secret, { appId, graceHours: 0 });
   await until(async () => (await service.post(ofRevoked)).status === 401, 'the token is refused');
   await rotateLoggingToken(service.sql, secret, { appId: service.app.appId, graceHours: 1 });
-  await until(() => changes('logging_tokens'), 'the service has heard of it');
+  await untilChangesAreHeard({ service, proxy });
   expect((await service.post()).status).toBe(201);
   await proxy.goAway();
   expect((await service.post(ofRevoked)).status).not.toBe(201);
@@ -234,11 +232,11 @@ describe.each(ENGINES)('an older backup is restored while events wait, on %s:', 
   test('events of apps that it does not know go to quarantine, and no app gets those of another', async () => {
     const { service, proxy, folder } = await journaled({ engine, config: PATIENT });
     const { sql } = service;
-    const changes = changesHeard(proxy);
     const younger = await service.newApp();
-    await until(() => changes('logging_tokens'), 'the service has heard of it');
     const toYounger = { loggingToken: younger.loggingToken, typeId: null, typeName: 'a type' };
     const youngerType = { loggingToken: service.app.loggingToken, typeId: null, typeName: 'a younger type' };
+    for (const fields of [toYounger, youngerType]) expect((await service.post(fields)).status).toBe(201);
+    await untilChangesAreHeard({ service, proxy });
     for (const fields of [toYounger, youngerType]) expect((await service.post(fields)).status).toBe(201);
     await sql`TRUNCATE events`;
     const totalBefore = await total(service);

@@ -5,7 +5,7 @@ import { answered, type BatchResult, postBatch, storedIds } from '../support/bat
 import { availableEngines, type TestEngine } from '../support/database.ts';
 import { first } from '../support/fuzz.ts';
 import { heldLock } from '../support/held-lock.ts';
-import { Opened, untilReplayed, waitingEvents } from '../support/proxied-service.ts';
+import { Opened, untilChangesAreHeard, untilReplayed, waitingEvents } from '../support/proxied-service.ts';
 import { type FaultyProxy, isBatch, isCopy } from '../support/proxy.ts';
 import { RunningClock, type TestService, until } from '../support/service.ts';
 
@@ -189,6 +189,8 @@ describe.each(ENGINES)('on %s', (engine) => {
 
   test('events of a locked day in the journal do not keep the others there', async () => {
     const { service, proxy, clock } = await withPast(engine);
+    await untilChangesAreHeard({ service, proxy });
+    expect((await service.post()).status).toBe(201);
     await proxy.goAway();
     const { stored, results } = answered(
       await postBatch(

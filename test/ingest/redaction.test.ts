@@ -11,7 +11,7 @@ import { type Outcome, tidemark } from '../support/command-line.ts';
 import { sized } from '../support/fuzz.ts';
 import type { HttpResponse } from '../support/http-client.ts';
 import { patient } from '../support/patience.ts';
-import { Opened, untilReplayed } from '../support/proxied-service.ts';
+import { Opened, untilChangesAreHeard, untilReplayed } from '../support/proxied-service.ts';
 import { startTestService, type TestService, testSecret, until } from '../support/service.ts';
 
 vi.setConfig({ testTimeout: patient(240_000) });
@@ -180,6 +180,7 @@ describe('of many canaries', () => {
   test('none is in the journal, nor in what is replayed from it', async () => {
     const { service, proxy, folder: journal } = await opened.journaled();
     const { typeId } = await redactedType(service, 'order');
+    await untilChangesAreHeard({ service, proxy });
     await service.post({ typeId, payload: { n: -1 } });
     const before = await service.sql`SELECT FROM events`;
     await proxy.goAway();

@@ -88,3 +88,18 @@ export function waitingEvents(service: TestService): number {
 export async function untilReplayed(service: TestService): Promise<void> {
   await until(() => waitingEvents(service) === 0 && service.stats().databaseWritable, 'the journal is empty');
 }
+
+/**
+ * Waits until the service has dealt with all changes until now: PostgreSQL notifies of them in the order of their commits,
+ * and an answer by way of the database comes turns of the event loop after the last one.
+ */
+export async function untilChangesAreHeard({ service: { sql, request }, proxy }: Proxied): Promise<void> {
+  const last = 'the last change';
+  let heard = '';
+  proxy.onAnswer = (answer) => {
+    heard += answer.toString('latin1');
+  };
+  await sql.notify('tidemark_changes', last);
+  await until(() => heard.includes(last), 'the service is notified');
+  expect((await request({ path: '/readyz' })).status).toBe(200);
+}
