@@ -257,16 +257,16 @@ function beginning(sql: postgres.Sql): Sql['begin'] {
     let isOver = false;
     const run: Work = async (transaction) => {
       try {
-        const result = work(transaction);
-        return await (Array.isArray(result) ? Promise.all(result) : result);
+        const result = work(untilOver(transaction, () => isOver));
+        const outcome = await (Array.isArray(result) ? Promise.all(result) : result);
+        if (!isOver) return outcome;
       } catch (error) {
-        if (!hasLostConnection(error)) throw error;
         // The end comes in the same turn as the error, and the client has then given the transaction up. Where it has not, the
         // connection that was lost is another one.
-        await new Promise((resolve) => setImmediate(resolve));
-        if (isOver) return await new Promise<never>(() => undefined);
-        throw error;
+        if (hasLostConnection(error)) await new Promise((resolve) => setImmediate(resolve));
+        if (!isOver) throw error;
       }
+      return await new Promise<never>(() => undefined);
     };
     try {
       return await begin(options, run);
@@ -276,6 +276,18 @@ function beginning(sql: postgres.Sql): Sql['begin'] {
   };
   return ((first: string | Work, second?: Work) =>
     typeof first === 'string' ? guarded(first, second as Work) : guarded('', first)) as Sql['begin'];
+}
+
+/** A transaction that refuses statements once it is over: work that was waiting for something else may not have heard of it. */
+function untilOver(transaction: Transaction, isOver: () => boolean): Transaction {
+  const open = (target: Transaction): Transaction => {
+    if (isOver()) throw new Error('A transaction is over: its connection was lost');
+    return target;
+  };
+  return new Proxy(transaction, {
+    apply: (target, self, given) => Reflect.apply(open(target), self, given),
+    get: (target, name) => Reflect.get(open(target), name),
+  });
 }
 
 /** Whether a query has failed with its connection, and not by an answer, nor because its pool was ended. */

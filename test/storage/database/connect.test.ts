@@ -6,6 +6,7 @@ import {
   errorCode,
   isUnavailable,
   type Sql,
+  type Transaction,
 } from '../../../src/storage/database/connect.ts';
 import { openCopyClient } from '../../../src/storage/database/copy-client.ts';
 import { CopyConnection } from '../../../src/storage/database/copy-connection.ts';
@@ -28,6 +29,46 @@ beforeAll(async () => {
 afterAll(async () => {
   await endPool(pool);
   await database.drop();
+});
+
+test('work of a transaction whose connection is lost while it waits for something else sends nothing more', async () => {
+  const single = connect(database.address, { connections: 1, name: 'single' });
+  onTestFinished(() => endPool(single));
+  // What is written to a connection that is gone would end the process.
+  const faults: unknown[] = [];
+  const note = (fault: unknown): void => {
+    faults.push(fault);
+  };
+  process.on('uncaughtExceptionMonitor', note);
+  onTestFinished(() => {
+    process.off('uncaughtExceptionMonitor', note);
+  });
+  const ends: readonly ((tx: Transaction) => Promise<unknown>)[] = [
+    async () => 'done',
+    async (tx) => await tx`SELECT 1`,
+    async (tx) => await tx.unsafe(`SELECT 1 -- ${'x'.repeat(2_000)}`),
+    async () => {
+      throw new Error('a failure of its own');
+    },
+  ];
+  for (const end of ends) {
+    let goOn = (): void => undefined;
+    const isLost = new Promise<void>((resolve) => {
+      goOn = resolve;
+    });
+    const begun = single.begin(async (tx) => {
+      const [backend] = await tx<{ pid: number }[]>`SELECT pg_backend_pid() AS pid`;
+      await database.sql`SELECT pg_terminate_backend(${backend?.pid ?? 0})`;
+      await isLost;
+      return await end(tx);
+    });
+    await expect(begun).rejects.toSatisfy(isUnavailable);
+    goOn();
+    // In the second turn the client writes what it was given in the first one.
+    for (let turn = 0; turn < 3; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+    expect(await single.begin((tx) => [tx`SELECT 3 AS three`])).toEqual([[{ three: 3 }]]);
+  }
+  expect(faults).toEqual([]);
 });
 
 test('a transaction has its connection to itself, however many queries are before it and behind it', async () => {
