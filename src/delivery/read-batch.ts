@@ -1,4 +1,5 @@
 /** A batch of a consumer: the events that pass its choice, from where it is. */
+import { TimeSlice } from '../base/time-slice.ts';
 import type { CommittedEvent } from '../storage/feed/committed-events.ts';
 import type { ConsumerStore } from '../storage/feed/consumers.ts';
 import type { FeedPosition } from '../storage/feed/position.ts';
@@ -36,9 +37,11 @@ export async function readBatch(
   const events: CommittedEvent[] = [];
   let passed: FeedPosition | null = null;
   let position = from;
+  const slices = new TimeSlice();
   for (let reads = 1; ; reads += 1) {
     const read = await store.read(appId, position, { limit: LOOKED_AT, maxBytes });
     for (const event of read.events) {
+      if (slices.isOver) await slices.next();
       if (matches(event)) events.push(event);
       else if (events.length === 0) passed = event.position;
       if (events.length === limit) return { events, position: event.position, passed, hasMore: true };

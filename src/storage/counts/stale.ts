@@ -3,6 +3,7 @@
  * marked it as stale, and it is counted from the next finer level, or from rows. This is the one file that knows of it: readers ask
  * for the sources of intervals. Views that do the same take a hundred times as long to plan: docs/architecture.md has the figures.
  */
+import type { Path } from '../../base/turns.ts';
 import type { Transaction } from '../database/connect.ts';
 import type { ArchivedRows } from '../read/archived-rows.ts';
 import type { Once } from '../read/once.ts';
@@ -26,6 +27,8 @@ export interface Snapshot extends Transaction {
   readonly unpacksDeltas: boolean;
   readonly stale: StaleBuckets;
   readonly archived: ArchivedRows;
+  /** Whose computations its reads are; undefined: nobody's. */
+  readonly turns: Path | undefined;
   /** What its reads know already. */
   readonly once: Once;
 }

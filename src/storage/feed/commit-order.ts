@@ -116,28 +116,29 @@ async function readWith(
   const { request, ahead = new ReadAhead(), taker } = given;
   const { appId, position, limit } = request;
   const known = ahead.find(appId, position);
-  const rows = new PageRows(request, taker, ahead);
-  try {
-    if (known !== null) return await readPage(sql, request, known, { rows, ahead });
-    // No counts are read: their deltas need not be looked at.
-    return await readSnapshot(sql, async (tx) => {
-      const after = position.after?.by === 'history' ? position.after : null;
-      const [place = 0, compressedUntil = null, retention, [start, ...next]] = await Promise.all([
-        engine.placeOf?.(tx, appId),
-        engine.compressedUntil?.(tx),
-        readRetention(tx, appId),
-        ticksFrom(tx, appId, position.tick, after === null ? MOST_TICKS : 0),
-      ]);
-      if (start === undefined) throw new Error('The tick of a position is gone.');
-      const scene: Scene = { place, compressedUntil, retention };
-      if (after !== null) return await readHistory(tx, request, scene, { start, after, rows });
-      const most = Math.max(limit, Math.min(limit * PAGES_AHEAD, MOST_AHEAD));
-      const run = await new CommitReader(tx, { appId, position, most }, scene).read(start, next);
-      return await readPage(tx, request, { run, from: 0 }, { rows, ahead });
-    });
-  } finally {
-    rows.release();
-  }
+  const rows = new PageRows(request, taker, ahead, new TimeSlice(sql.pool.archive?.turns));
+  const page =
+    known !== null
+      ? await readPage(sql, request, known, { rows, ahead })
+      : // No counts are read: their deltas need not be looked at.
+        await readSnapshot(sql, async (tx) => {
+          const after = position.after?.by === 'history' ? position.after : null;
+          const [place = 0, compressedUntil = null, retention, [start, ...next]] = await Promise.all([
+            engine.placeOf?.(tx, appId),
+            engine.compressedUntil?.(tx),
+            readRetention(tx, appId),
+            ticksFrom(tx, appId, position.tick, after === null ? MOST_TICKS : 0),
+          ]);
+          if (start === undefined) throw new Error('The tick of a position is gone.');
+          const scene: Scene = { place, compressedUntil, retention };
+          if (after !== null) return await readHistory(tx, request, scene, { start, after, rows });
+          const most = Math.max(limit, Math.min(limit * PAGES_AHEAD, MOST_AHEAD));
+          const run = await new CommitReader(tx, { appId, position, most }, scene).read(start, next);
+          return await readPage(tx, request, { run, from: 0 }, { rows, ahead });
+        });
+  // Not where it has failed: a transaction fails as soon as its connection is lost, though it may be in the middle of rows.
+  rows.release();
+  return page;
 }
 
 /** Reads the events of the keys that come next. */
@@ -193,6 +194,7 @@ class PageRows {
   readonly #request: FeedRequest;
   readonly #taker: EventTaker;
   readonly #ahead: ReadAhead;
+  readonly #slices: TimeSlice;
   readonly #buffer = new RowBuffer();
   readonly #types = new Map<number, EventType>();
   #rows = 0;
@@ -202,10 +204,11 @@ class PageRows {
   /** The last row that was not; null: there was none. */
   last: { readonly createdAt: string; readonly id: string } | null = null;
 
-  constructor(request: FeedRequest, taker: EventTaker, ahead: ReadAhead) {
+  constructor(request: FeedRequest, taker: EventTaker, ahead: ReadAhead, slices: TimeSlice) {
     this.#request = request;
     this.#taker = taker;
     this.#ahead = ahead;
+    this.#slices = slices;
   }
 
   /** How many of the rows that are wanted to ask for next: those that do not fit would be sent and forgotten. */
@@ -235,9 +238,8 @@ class PageRows {
     await this.#findTypes(sql, rows);
     this.#taker.begin(rows, this.#buffer);
     let lastPlace = -1;
-    const slices = new TimeSlice();
     for (rows.rewind(); !this.isFull && rows.next(); ) {
-      if (slices.isOverAfterStep) await slices.next();
+      if (this.#slices.isOverAfterStep) await this.#slices.next();
       const bytes = this.#bytes + rows.end - rows.start;
       this.isFull = this.#rows === limit || (this.#rows > 0 && bytes > maxBytes);
       if (this.isFull) break;

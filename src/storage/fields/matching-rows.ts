@@ -129,12 +129,12 @@ interface ReadableScope extends RowScope {
 
 /** Matching rows of the database alone. */
 async function* localRows(
-  tx: Transaction,
+  tx: Snapshot,
   scope: ReadableScope,
   intervals: readonly Interval[],
   order: 'asc' | 'desc',
 ): AsyncGenerator<MatchingRow[]> {
-  const slices = new TimeSlice();
+  const slices = new TimeSlice(tx.turns);
   for (let first = 0; first < intervals.length; first += INTERVALS_AT_ONCE) {
     const some = intervals.slice(first, first + INTERVALS_AT_ONCE);
     for (let last: MatchingRow | undefined, isOver = false; !isOver; ) {

@@ -144,6 +144,7 @@ async function beginOnce<T>(
     const tx = Object.assign(began, {
       stale: new StaleBuckets(began, rules.countsAreExact),
       archived: new ArchivedRows(began, held, sql.pool.archive?.isAdmitted() === false ? null : archive),
+      turns: sql.pool.archive?.turns,
       keepsPlans,
       unpacksDeltas: rules.groupsDeltas && appId === null,
       once: new Once(),
