@@ -20,7 +20,8 @@ import { changed } from '../../dashboard/explore/explain.ts';
 import { readArrivals } from '../../dashboard/explore/follow.ts';
 import { count } from '../../dashboard/format.ts';
 import { html } from '../../dashboard/html.ts';
-import { useAction } from '../../dashboard/resource.ts';
+import { useCatalog } from '../../dashboard/known-fields.ts';
+import { forgetAll, useAction } from '../../dashboard/resource.ts';
 import { BrowserKeys, scriptTag } from '../../dashboard/routes/settings/browser-keys.ts';
 
 let page: HTMLElement;
@@ -174,6 +175,42 @@ test('a long list is shown in parts', async () => {
   expect(all('.scalar')).toHaveLength(100);
   await press('More');
   expect(all('.scalar')).toHaveLength(250);
+});
+
+test('a menu of paths that are known has them at once, before they are asked for again', async () => {
+  const fields = [{ path: 'order.country', examples: ['DE'] }];
+  const sent = serve({ 'GET /api/apps/app_1/fields': [200, { success: true, data: { fields } }] });
+  function Menu({ appId, isWanted }: { readonly appId: string; readonly isWanted: boolean }): VNode {
+    const seen = useCatalog(appId, isWanted).data?.fields ?? [];
+    return html`<ul>${seen.map(({ path }) => html`<li key=${path}>${path}</li>`)}</ul>`;
+  }
+  const shown = (): (string | null)[] => all('li').map(({ textContent }) => textContent);
+  const menu = (appId: string, isWanted: boolean): Promise<void> =>
+    show(html`<${Menu} appId=${appId} isWanted=${isWanted} />`);
+  await menu('app_1', false);
+  expect(shown()).toEqual([]);
+  expect(sent).toEqual([]);
+  await menu('app_1', true);
+  await vi.waitFor(async () => {
+    await act(() => undefined);
+    expect(shown()).toEqual(['order.country']);
+  });
+  render(null, page);
+
+  // Another page of the app, which asks for them later, and one of another app.
+  await menu('app_1', false);
+  expect(shown()).toEqual(['order.country']);
+  await menu('app_2', false);
+  expect(shown()).toEqual([]);
+  expect(sent).toHaveLength(1);
+  await menu('app_1', true);
+  expect(shown()).toEqual(['order.country']);
+  expect(sent).toHaveLength(2);
+  // Whoever signs in next knows nothing.
+  render(null, page);
+  forgetAll();
+  await menu('app_1', false);
+  expect(shown()).toEqual([]);
 });
 
 test('a field is declared with the type, the kind and the earlier events that were chosen; a refusal keeps the dialog', async () => {
