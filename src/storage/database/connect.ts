@@ -17,6 +17,9 @@ export type { DatabaseAddress } from './server-address.ts';
 export interface Sql extends postgres.Sql {
   readonly pool: Pool;
   reserve(): Promise<ReservedSql>;
+  /** @returns what the work does: an array as it is, too, of which the client would await each element */
+  begin<T>(options: string, work: (tx: Transaction) => T | Promise<T>): Promise<T>;
+  begin<T>(work: (tx: Transaction) => T | Promise<T>): Promise<T>;
 }
 
 /** One connection of a pool, until it is released. */
@@ -252,14 +255,14 @@ function reserving(sql: postgres.Sql, pool: Pool): Sql['reserve'] {
  */
 function beginning(sql: postgres.Sql): Sql['begin'] {
   type Work = (transaction: Transaction) => unknown;
-  const begin = sql.begin.bind(sql) as (options: string, work: Work) => Promise<unknown>;
+  const begin = sql.begin.bind(sql) as (options: string, work: Work) => Promise<{ value: unknown }>;
   const guarded = async (options: string, work: Work): Promise<unknown> => {
     let isOver = false;
     const run: Work = async (transaction) => {
       try {
         const result = work(untilOver(transaction, () => isOver));
-        const outcome = await (Array.isArray(result) ? Promise.all(result) : result);
-        if (!isOver) return outcome;
+        const value = await (Array.isArray(result) ? Promise.all(result) : result);
+        if (!isOver) return { value };
       } catch (error) {
         // The end comes in the same turn as the error, and the client has then given the transaction up. Where it has not, the
         // connection that was lost is another one.
@@ -269,7 +272,7 @@ function beginning(sql: postgres.Sql): Sql['begin'] {
       return await new Promise<never>(() => undefined);
     };
     try {
-      return await begin(options, run);
+      return (await begin(options, run)).value;
     } finally {
       isOver = true;
     }

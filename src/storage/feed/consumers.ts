@@ -289,7 +289,7 @@ export async function noteTick<T>(
   appId: number,
   change: (tx: Transaction, tick: string) => Promise<T>,
 ): Promise<T> {
-  const outcome = await pool.begin('isolation level read committed', async (tx) => {
+  return await pool.begin('isolation level read committed', async (tx) => {
     await tx.unsafe(`SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}`);
     await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
     const place = (await engine.placeOf?.(tx, appId)) ?? 0;
@@ -299,9 +299,8 @@ export async function noteTick<T>(
     await tx`
       INSERT INTO feed_ticks (app_id, tick, place, snapshot, minutes, counts)
       VALUES (${appId}, ${now.tick}::text::bigint, ${place}, ${now.snapshot}, '{}', '{}')`;
-    return { value: await change(tx, now.tick) };
+    return await change(tx, now.tick);
   });
-  return outcome.value;
 }
 
 function decoded(text: string): FeedPosition {

@@ -15,13 +15,12 @@ export async function withFieldsLocked<T extends object | number>(
   work: (tx: Transaction) => Promise<T>,
 ): Promise<T | null> {
   try {
-    const outcome = await sql.begin('isolation level repeatable read', async (tx) => {
+    return await sql.begin('isolation level repeatable read', async (tx) => {
       await tx`LOCK TABLE field_folds IN EXCLUSIVE MODE NOWAIT`;
       if (sql.pool.database.engine.snapshots.locks)
         await tx`LOCK TABLE ${tx(SNAPSHOT_LOCK)} IN ACCESS SHARE MODE`;
-      return { value: await work(tx) };
+      return await work(tx);
     });
-    return outcome.value;
   } catch (error) {
     if (LATER.has(errorCode(error) ?? '')) return null;
     throw error;

@@ -140,7 +140,7 @@ async function beginOnce<T>(
   const { engine, archive } = sql.pool.database;
   const rules = engine.snapshots;
   const keepsPlans = rules.keepsPlans && asksForPlans;
-  const outcome = await sql.begin('isolation level repeatable read read only', async (began) => {
+  return await sql.begin('isolation level repeatable read read only', async (began) => {
     const tx = Object.assign(began, {
       stale: new StaleBuckets(began, rules.countsAreExact),
       archived: new ArchivedRows(began, held, sql.pool.archive?.isAdmitted() === false ? null : archive),
@@ -149,15 +149,13 @@ async function beginOnce<T>(
       unpacksDeltas: rules.groupsDeltas && appId === null,
       once: new Once(),
     });
-    if (!rules.locks) return { value: await read(tx) };
+    if (!rules.locks) return await read(tx);
     // Not awaited, so that it is sent together with the first query.
     const locked = tx`LOCK TABLE ${tx(SNAPSHOT_LOCK)} IN ACCESS SHARE MODE`.execute();
     const prepared = tellViews(tx, rules, appId).execute();
     const [value] = await Promise.all([read(tx), locked, prepared]);
-    // Wrapped in an object, because the client awaits each element of an array.
-    return { value };
+    return value;
   });
-  return outcome.value;
 }
 
 interface ArchiveFailures {

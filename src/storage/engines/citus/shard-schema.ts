@@ -78,11 +78,10 @@ function schemaOf(shard: string): string {
 export function shardsAsDatabase(pool: Sql, shard: string): Transactions {
   const begin = async <T>(mode: string, work: (tx: Transaction) => Promise<T>): Promise<T> => {
     try {
-      const outcome = await pool.begin(mode, async (tx) => {
+      return await pool.begin(mode, async (tx) => {
         await enter(tx, mode, shard);
-        return { value: await work(tx) };
+        return await work(tx);
       });
-      return outcome.value;
     } catch (error) {
       // The views, or the shards, were dropped.
       if (MISSING.has(errorCode(error))) throw new NoShardSchema(error);

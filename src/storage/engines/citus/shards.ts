@@ -177,12 +177,11 @@ export async function changeShards<T>(
   group: ShardGroup,
   change: (tx: Transaction) => Promise<T>,
 ): Promise<T | null> {
-  const outcome = await unlessMoving(() =>
+  return await unlessMoving(() =>
     pool.begin('isolation level read committed', async (tx) =>
-      (await holdShards(tx, group)) ? { value: await change(tx) } : null,
+      (await holdShards(tx, group)) ? await change(tx) : null,
     ),
   );
-  return outcome?.value ?? null;
 }
 
 /** @returns null if the shards of a transaction are just being moved */

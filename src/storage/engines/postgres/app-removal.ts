@@ -67,11 +67,9 @@ export const removeExpired: RemoveExpired = (sql, part, isOver) =>
 
 /** Not while a fold adds to the same counts. */
 export function withCountsLock(sql: Sql): <T>(work: (tx: Transaction) => Promise<T>) => Promise<T> {
-  return async (work) => {
-    const { value } = await sql.begin('isolation level read committed', async (tx) => {
+  return (work) =>
+    sql.begin('isolation level read committed', async (tx) => {
       await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
-      return { value: await work(tx) };
+      return await work(tx);
     });
-    return value;
-  };
 }

@@ -226,7 +226,7 @@ export async function underCountsLock<T>(
 ): Promise<T | null> {
   let isLocked = false;
   try {
-    const outcome = await sql.begin('isolation level read committed', async (tx) => {
+    return await sql.begin('isolation level read committed', async (tx) => {
       if (waitMs > 0) await tx.unsafe(`SET LOCAL lock_timeout = ${waitMs}`);
       const lock = waitMs > 0 ? 'pg_advisory_xact_lock' : 'pg_try_advisory_xact_lock';
       const [taken] = await tx.unsafe<{ lock: unknown }[]>(
@@ -234,10 +234,8 @@ export async function underCountsLock<T>(
       );
       if (taken?.lock === false) return null;
       isLocked = true;
-      // Wrapped in an object, because the client awaits each element of an array.
-      return { value: await work(tx) };
+      return await work(tx);
     });
-    return outcome?.value ?? null;
   } catch (error) {
     if (!isLocked && errorCode(error) === SQLSTATE.lockNotAvailable) return null;
     throw error;
@@ -380,12 +378,7 @@ export const everyPlace: EveryPlace = (sql, work) =>
   work({
     sql,
     nameOf: (table) => table,
-    change: async (change) => {
-      const { value } = await sql.begin('isolation level read committed', async (tx) => ({
-        value: await change(tx),
-      }));
-      return value;
-    },
+    change: (change) => sql.begin('isolation level read committed', change),
     changeCounts: (waitMs, change) => underCountsLock(sql, waitMs, change),
   });
 
