@@ -7,9 +7,9 @@
  */
 
 import { utcDay } from '../base/time-units.ts';
-import { ALL_TYPES, DAY_MS } from './counts/levels.ts';
+import { ALL_TYPES, DAY_MS, floorTo } from './counts/levels.ts';
 import type { Snapshot } from './counts/stale.ts';
-import { errorCode, type Fragment, SQLSTATE, type Sql, type Transaction } from './database/connect.ts';
+import { type Fragment, type Sql, type Transaction, unlessLocked } from './database/connect.ts';
 
 /** How long a move waits for imports: folds come after it in the same round. */
 const LOCK_TIMEOUT_MS = 1_000;
@@ -220,16 +220,14 @@ export async function moveBoundary(sql: Sql, { days, now }: { days: number; now:
       SELECT FROM uncounted_minutes WHERE bucket < ${due}::date::timestamp AT TIME ZONE 'UTC' LIMIT 1`;
     if (uncounted !== undefined) return before.boundary;
   }
-  try {
-    await sql.begin(async (tx) => {
+  await unlessLocked(() =>
+    sql.begin(async (tx) => {
       await tx.unsafe(`SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}`);
       await tx`
         UPDATE retention SET readable_from = ${due}::date::timestamp AT TIME ZONE 'UTC'
          WHERE readable_from < ${due}::date::timestamp AT TIME ZONE 'UTC'`;
-    });
-  } catch (error) {
-    if (errorCode(error) !== SQLSTATE.lockNotAvailable) throw error;
-  }
+    }),
+  );
   return before.boundary;
 }
 
@@ -279,7 +277,7 @@ function selectRules(sql: Sql | Transaction, appId: number): PromiseLike<RuleRow
 export async function moveBoundariesOf(tx: Transaction, appId: number, now: number): Promise<void> {
   const [all, rules] = [await readBoundary(tx), await selectRules(tx, appId)];
   const due = ({ days, readableFrom }: RuleRow): number =>
-    days === null || days === 0 ? readableFrom : Math.max(readableFrom, startOfDay(now - days * DAY_MS));
+    days === null || days === 0 ? readableFrom : Math.max(readableFrom, floorTo(now - days * DAY_MS, DAY_MS));
   const ofApp = rules.find(({ typeId }) => typeId === ALL_TYPES);
   const below = Math.max(all, ofApp === undefined ? 0 : due(ofApp));
   const [removed = { until: '-infinity' }] = await tx<{ until: string }[]>`
@@ -326,17 +324,11 @@ export async function moveAppBoundaries(sql: Sql, now: number): Promise<void> {
               WHERE ofapp.app_id = rule.app_id AND ofapp.type_id IS NULL AND rule.type_id IS NOT NULL))
      ORDER BY id`;
   for (const { id } of due)
-    try {
-      await sql.begin('isolation level read committed', async (tx) => {
+    await unlessLocked(() =>
+      sql.begin('isolation level read committed', async (tx) => {
         await tx.unsafe(`SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}`);
         await tx`SELECT FROM apps WHERE id = ${id} FOR UPDATE`;
         await moveBoundariesOf(tx, id, now);
-      });
-    } catch (error) {
-      if (errorCode(error) !== SQLSTATE.lockNotAvailable) throw error;
-    }
-}
-
-function startOfDay(ms: number): number {
-  return Math.floor(ms / DAY_MS) * DAY_MS;
+      }),
+    );
 }

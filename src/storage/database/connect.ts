@@ -10,7 +10,15 @@ import { FILLER, PoolSockets } from './pool-sockets.ts';
 import { type PoolKind, SESSION_PARAMETERS } from './pools.ts';
 import type { DatabaseAddress } from './server-address.ts';
 
-export { DISK_IS_FULL, errorCode, hasNul, isDiskFull, isUnavailable, SQLSTATE } from './error-codes.ts';
+export {
+  DISK_IS_FULL,
+  errorCode,
+  hasNul,
+  isDiskFull,
+  isUnavailable,
+  SQLSTATE,
+  unlessLocked,
+} from './error-codes.ts';
 export type { DatabaseAddress } from './server-address.ts';
 
 /** A pool of connections to a database. */

@@ -35,6 +35,16 @@ export function errorCode(error: unknown): string {
   return String(error.code);
 }
 
+/** @returns null where a lock was not free in time: nothing was done */
+export async function unlessLocked<T>(work: () => Promise<T>): Promise<T | null> {
+  try {
+    return await work();
+  } catch (error) {
+    if (errorCode(error) === SQLSTATE.lockNotAvailable) return null;
+    throw error;
+  }
+}
+
 /** Codes of the system, of name lookups and of the clients for a connection that cannot be made or is lost. */
 const CONNECTION_TROUBLE = new Set([
   'ECONNREFUSED',

@@ -5,7 +5,7 @@
 
 import type { Interval } from '../counts/intervals.ts';
 import { DAY_MS, floorTo, HOUR_MS, MINUTE_MS } from '../counts/levels.ts';
-import { errorCode, SQLSTATE, type Sql, type Transaction, type Transactions } from '../database/connect.ts';
+import { type Sql, type Transaction, type Transactions, unlessLocked } from '../database/connect.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
 import { readBoundary, readRetention } from '../retention.ts';
 import { countMinutes } from './count-minutes.ts';
@@ -266,22 +266,19 @@ async function readWork(tx: Transaction): Promise<FieldWork> {
  * @returns whether it could be done
  */
 export async function giveGenerations(sql: Transactions): Promise<boolean> {
-  try {
-    await sql.begin(async (tx) => {
+  const given = await unlessLocked(() =>
+    sql.begin(async (tx) => {
       await tx`SET LOCAL lock_timeout = '500ms'`;
-      await tx`
+      return await tx`
         WITH next AS (
           UPDATE field_generation SET generation = generation + 1
            WHERE EXISTS (SELECT FROM declared_fields WHERE generation = 0 AND removed_at IS NULL)
           RETURNING generation)
         UPDATE declared_fields SET generation = next.generation FROM next
          WHERE declared_fields.generation = 0 AND removed_at IS NULL`;
-    });
-    return true;
-  } catch (error) {
-    if (errorCode(error) !== SQLSTATE.lockNotAvailable) throw error;
-    return false;
-  }
+    }),
+  );
+  return given !== null;
 }
 
 /**

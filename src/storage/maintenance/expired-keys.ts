@@ -1,5 +1,5 @@
 /** The table of idempotency keys beside what the writer does: expired keys are removed, and a lock on it is noticed. */
-import { errorCode, SQLSTATE, type Sql } from '../database/connect.ts';
+import { type Sql, unlessLocked } from '../database/connect.ts';
 import { KEY_LIFE_MS } from '../write/inserts.ts';
 import type { Step } from './steps.ts';
 
@@ -53,14 +53,9 @@ export class ExpiredKeys {
   async remove(now: number): Promise<number> {
     const isDue = now >= this.#lookAgainAt || now < this.#lookAgainAt - LOOK_AGAIN_MS;
     if (isDue) [this.#from, this.#lookAgainAt] = [0, now + LOOK_AGAIN_MS];
-    try {
-      const removed = await removeExpiredKeys(this.#sql, now, this.#from);
-      if (removed < MAX_ROWS) this.#from = now - KEY_LIFE_MS;
-      return removed;
-    } catch (error) {
-      if (errorCode(error) === SQLSTATE.lockNotAvailable) return 0;
-      throw error;
-    }
+    const removed = await unlessLocked(() => removeExpiredKeys(this.#sql, now, this.#from));
+    if (removed !== null && removed < MAX_ROWS) this.#from = now - KEY_LIFE_MS;
+    return removed ?? 0;
   }
 }
 
@@ -72,11 +67,6 @@ export function expiredKeysStep(sql: Sql, now: () => number): Step {
 
 /** Whether another session has a lock on the table of keys, or asks for one, that keeps rows out. It does not wait. */
 export async function areKeysLocked(sql: Sql): Promise<boolean> {
-  try {
-    await sql`DO $$ BEGIN LOCK TABLE idempotency_keys IN ROW EXCLUSIVE MODE NOWAIT; END $$`;
-    return false;
-  } catch (error) {
-    if (errorCode(error) === SQLSTATE.lockNotAvailable) return true;
-    throw error;
-  }
+  const locking = () => sql`DO $$ BEGIN LOCK TABLE idempotency_keys IN ROW EXCLUSIVE MODE NOWAIT; END $$`;
+  return (await unlessLocked(locking)) === null;
 }

@@ -6,7 +6,7 @@ import { sum } from '../../base/sum.ts';
 import { TimeSlice } from '../../base/time-slice.ts';
 import { type Interval, joined } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, DAYS, floorTo, MINUTE_MS } from '../counts/levels.ts';
-import { errorCode, type Fragment, SQLSTATE, type Sql, type Transaction } from '../database/connect.ts';
+import { type Fragment, type Sql, type Transaction, unlessLocked } from '../database/connect.ts';
 import { withFieldsLocked } from '../fields/fields-lock.ts';
 import { textLiteral } from '../fields/row-filter.ts';
 import { stepsOf } from '../fields/uncounted-minutes.ts';
@@ -125,15 +125,13 @@ export class WordUpkeep {
    * by {@link #begin}. Others come after it for half a second at most.
    */
   async #note(appId: number): Promise<void> {
-    try {
-      await this.#sql.begin(async (tx) => {
+    await unlessLocked(() =>
+      this.#sql.begin(async (tx) => {
         await tx`SET LOCAL lock_timeout = '500ms'`;
         await tx`LOCK TABLE word_states IN SHARE ROW EXCLUSIVE MODE`;
         await tx`INSERT INTO word_states (app_id) SELECT id FROM apps WHERE id = ${appId} ON CONFLICT DO NOTHING`;
-      });
-    } catch (error) {
-      if (errorCode(error) !== SQLSTATE.lockNotAvailable) throw error;
-    }
+      }),
+    );
   }
 
   /** Notes the days of an app that have events, once nothing is left of earlier lists. Readers go by lists from then on. */

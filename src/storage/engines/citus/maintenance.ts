@@ -4,7 +4,7 @@
  */
 
 import { MINUTES } from '../../counts/levels.ts';
-import { isUnavailable, type Sql, type Transaction } from '../../database/connect.ts';
+import { isUnavailable, type Sql, type Transaction, unlessLocked } from '../../database/connect.ts';
 import { hasConsumers, noteTicks } from '../../feed/ticks.ts';
 import { TABLES_OF_APP } from '../../fields/removal.ts';
 import { noteUncounted } from '../../fields/uncounted-minutes.ts';
@@ -45,7 +45,6 @@ import {
   poolBeside,
   type ShardGroup,
   shardGroups,
-  unlessMoving,
   untilAllAreReached,
 } from './shards.ts';
 import { writes } from './writes.ts';
@@ -88,7 +87,7 @@ async function changeCounts<T>(
   waitMs: number,
   change: (tx: Transaction) => Promise<T>,
 ): Promise<T | typeof MOVED | null> {
-  const outcome = await unlessMoving(async () => ({
+  const outcome = await unlessLocked(async () => ({
     value: await underCountsLock<T | typeof MOVED>(pool, waitMs, async (tx) =>
       (await holdShards(tx, group)) ? await change(tx) : MOVED,
     ),

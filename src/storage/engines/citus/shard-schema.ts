@@ -11,6 +11,7 @@ import {
   type Sql,
   type Transaction,
   type Transactions,
+  unlessLocked,
 } from '../../database/connect.ts';
 import { type ShardGroup, shardGroups } from './shards.ts';
 
@@ -186,12 +187,10 @@ export async function dropOldSchemas(pool: Sql): Promise<void> {
   const old = await pool<{ name: string }[]>`
     SELECT nspname AS name FROM pg_namespace WHERE starts_with(nspname, ${PREFIX}) AND nspname <> ALL(${kept}::text[])`;
   for (const { name } of old)
-    await pool
-      .begin('isolation level read committed', async (tx) => {
+    await unlessLocked(() =>
+      pool.begin('isolation level read committed', async (tx) => {
         await tx.unsafe(FOR_DDL);
         await tx`DROP SCHEMA IF EXISTS ${tx(name)} CASCADE`;
-      })
-      .catch((error: unknown) => {
-        if (errorCode(error) !== SQLSTATE.lockNotAvailable) throw error;
-      });
+      }),
+    );
 }

@@ -5,12 +5,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { OperatorError } from '../../../errors.ts';
 import {
-  errorCode,
   isUnavailable,
   poolOnNode,
-  SQLSTATE,
   type Sql,
   type Transaction,
+  unlessLocked,
 } from '../../database/connect.ts';
 import { clusterOf } from './cluster.ts';
 
@@ -177,19 +176,9 @@ export async function changeShards<T>(
   group: ShardGroup,
   change: (tx: Transaction) => Promise<T>,
 ): Promise<T | null> {
-  return await unlessMoving(() =>
+  return await unlessLocked(() =>
     pool.begin('isolation level read committed', async (tx) =>
       (await holdShards(tx, group)) ? await change(tx) : null,
     ),
   );
-}
-
-/** @returns null if the shards of a transaction are just being moved */
-export async function unlessMoving<T>(transaction: () => Promise<T>): Promise<T | null> {
-  try {
-    return await transaction();
-  } catch (error) {
-    if (errorCode(error) === SQLSTATE.lockNotAvailable) return null;
-    throw error;
-  }
 }

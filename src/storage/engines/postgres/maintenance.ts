@@ -7,7 +7,7 @@ import { OperatorError } from '../../../errors.ts';
 import { correctDay } from '../../counts/differences.ts';
 import type { Interval } from '../../counts/intervals.ts';
 import { countTable, DAY_MS, finerThan, LEVELS, type Level, MINUTES } from '../../counts/levels.ts';
-import { errorCode, SQLSTATE, type Sql, type Transaction } from '../../database/connect.ts';
+import { errorCode, SQLSTATE, type Sql, type Transaction, unlessLocked } from '../../database/connect.ts';
 import { hasConsumers, noteTicks } from '../../feed/ticks.ts';
 import { EVERY_FIELD, noteUncounted } from '../../fields/uncounted-minutes.ts';
 import { FieldUpkeep } from '../../fields/upkeep.ts';
@@ -510,8 +510,8 @@ async function dropPartition(
   { prepare, locks }: PartitionedServers,
   ifEmpty = false,
 ): Promise<boolean> {
-  try {
-    return await sql.begin('isolation level read committed', async (tx: Transaction) => {
+  const isGone = await unlessLocked(() =>
+    sql.begin('isolation level read committed', async (tx) => {
       if (prepare !== '') await tx.unsafe(prepare);
       await tx.unsafe(`SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}`);
       if (ifEmpty) {
@@ -522,11 +522,9 @@ async function dropPartition(
       }
       await tx`DROP TABLE IF EXISTS ${tx(partition)}`;
       return true;
-    });
-  } catch (error) {
-    if (errorCode(error) === SQLSTATE.lockNotAvailable) return false;
-    throw error;
-  }
+    }),
+  );
+  return isGone ?? false;
 }
 
 /** Partitions are made for yesterday, in case the clock was ahead, and for a week ahead, in case the service is down then. */

@@ -1,6 +1,6 @@
 /** Removes the events and counts of a deleted app. */
 import { ALL_TYPES, COARSE_LEVELS, countTable, type Level, MINUTES } from '../../counts/levels.ts';
-import { errorCode, SQLSTATE, type Sql, type Transaction } from '../../database/connect.ts';
+import { errorCode, SQLSTATE, type Sql, type Transaction, unlessLocked } from '../../database/connect.ts';
 import { TABLES_OF_APP } from '../../fields/removal.ts';
 import { type AppRemoval, FROM_DAYS } from '../../maintenance/deleted-apps.ts';
 import {
@@ -207,19 +207,17 @@ export async function dropEmptyChunks(sql: Sql, before: string): Promise<string[
      WHERE hypertable_schema = current_schema() AND hypertable_name = 'events' AND range_end <= ${before}::text::timestamptz`;
   for (const { name, from, until } of chunks) {
     if (!(await isEmpty(sql, name))) continue;
-    try {
-      const isGone = await sql.begin('isolation level read committed', async (tx) => {
+    const isGone = await unlessLocked(() =>
+      sql.begin('isolation level read committed', async (tx) => {
         await tx.unsafe(`SET LOCAL lock_timeout = ${CHUNK_LOCK_MS}`);
         await tx.unsafe(`LOCK TABLE ${name} IN ACCESS EXCLUSIVE MODE`);
         if (!(await isEmpty(tx, name))) return false;
         await tx`
           SELECT drop_chunks('events'::regclass, newer_than => ${from}::text::timestamptz, older_than => ${until}::text::timestamptz)`;
         return true;
-      });
-      if (isGone) dropped.push(name);
-    } catch (error) {
-      if (errorCode(error) !== SQLSTATE.lockNotAvailable) throw error;
-    }
+      }),
+    );
+    if (isGone === true) dropped.push(name);
   }
   return dropped;
 }
