@@ -4,14 +4,14 @@ import type { Interval } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, DAYS, LEVELS, type Level } from '../counts/levels.ts';
 import { exactSources } from '../counts/stale.ts';
 import { readSnapshot } from '../read/snapshot.ts';
-import type { CopyEndpoint } from './endpoint.ts';
+import type { CopyEndpoint, CopySides } from './endpoint.ts';
 
 /** By the start of the bucket, then by the internal id of the app. Those without events are left out. */
 export type Totals = ReadonlyMap<number, ReadonlyMap<number, number>>;
 
 const NONE: ReadonlyMap<number, number> = new Map();
 
-export async function readTotals(
+async function readTotals(
   { sql, engine }: CopyEndpoint,
   apps: readonly number[],
   level: Level,
@@ -40,6 +40,14 @@ export async function readTotals(
     totals.set(start, bucket.set(appId, count));
   }
   return totals;
+}
+
+/** The totals of the source, and of the target. */
+export function readBothTotals(
+  { from, to }: CopySides,
+  ...asked: [apps: readonly number[], level: Level, interval: Interval]
+): Promise<[source: Totals, target: Totals]> {
+  return Promise.all([readTotals(from, ...asked), readTotals(to, ...asked)]);
 }
 
 export function totalAt(totals: Totals, start: number): number {
@@ -99,11 +107,14 @@ const NOTHING: Digest = { rows: 0, ids: '0' };
  * @returns what differs for another reason than that the source has got more events since; and whether it has
  */
 export async function compareRows(
-  { from, to }: { readonly from: CopyEndpoint; readonly to: CopyEndpoint },
+  sides: CopySides,
   apps: readonly number[],
   day: number,
 ): Promise<{ readonly differences: readonly RowDifference[]; readonly isBehind: boolean }> {
-  const [source, target] = await Promise.all([readDigests(from, apps, day), readDigests(to, apps, day)]);
+  const [source, target] = await Promise.all([
+    readDigests(sides.from, apps, day),
+    readDigests(sides.to, apps, day),
+  ]);
   const found = apps.flatMap((appId) => {
     const [here, there] = [source.get(appId) ?? NOTHING, target.get(appId) ?? NOTHING];
     const isSame = here.rows === there.rows && here.ids === there.ids;
@@ -113,10 +124,7 @@ export async function compareRows(
   const interval = { from: day, until: day + DAY_MS };
   const ids = found.map(({ appId }) => appId);
   // Counts are exact: where they are equal, the source has got nothing that would explain the difference.
-  const [sent, kept] = await Promise.all([
-    readTotals(from, ids, DAYS, interval),
-    readTotals(to, ids, DAYS, interval),
-  ]);
+  const [sent, kept] = await readBothTotals(sides, ids, DAYS, interval);
   const isBehind = (appId: number): boolean =>
     (sent.get(day)?.get(appId) ?? 0) !== (kept.get(day)?.get(appId) ?? 0);
   const differences = found.filter(({ appId }) => !isBehind(appId));

@@ -21,13 +21,13 @@ import {
   compareRows,
   differing,
   type RowDifference,
-  readTotals,
+  readBothTotals,
   type Totals,
   totalAt,
 } from './compare.ts';
 import {
   COPIED_FROM,
-  type CopyEndpoint,
+  type CopySides,
   checkSource,
   closeSide,
   lockTarget,
@@ -85,13 +85,14 @@ const LAST_ROUNDS = 3;
 
 /** Copies; see `tidemark copy`. @param isSwitch whether to make the target the database of the installation */
 export async function copyDatabase(options: CopyOptions, isSwitch: boolean): Promise<CopyResult> {
-  return await withSides(options, async (from, to) => {
+  return await withSides(options, async (sides) => {
+    const { from, to } = sides;
     const identity = await checkSource(from);
     await refuseOtherTarget(from.sql, nameOf(options.to));
-    await refuseComplete(from, to, identity);
+    await refuseComplete(sides, identity);
     await keepRows(from);
-    await prepareTarget(to, identity, () => copyOutlivedCounts({ from, to }));
-    const copy = new Copy({ from, to, options });
+    await prepareTarget(to, identity, () => copyOutlivedCounts(sides));
+    const copy = new Copy(sides, options);
     try {
       return await copy.run(isSwitch);
     } finally {
@@ -102,23 +103,23 @@ export async function copyDatabase(options: CopyOptions, isSwitch: boolean): Pro
 
 /** Lets the source of a switch that was not completed take events again. @throws OperatorError if the target may have new ones */
 export async function reopenSource(options: Omit<CopyOptions, 'onProgress'>): Promise<void> {
-  await withSides(options, async (from, to) => {
-    const identity = await checkSource(from);
-    await lockTarget(to);
-    await refuseComplete(from, to, identity);
-    await openSource(from, nameOf(options.to));
+  await withSides(options, async (sides) => {
+    const identity = await checkSource(sides.from);
+    await lockTarget(sides.to);
+    await refuseComplete(sides, identity);
+    await openSource(sides.from, nameOf(options.to));
   });
 }
 
 async function withSides<T>(
   options: Omit<CopyOptions, 'onProgress'>,
-  work: (from: CopyEndpoint, to: CopyEndpoint) => Promise<T>,
+  work: (sides: CopySides) => Promise<T>,
 ): Promise<T> {
   const from = await openSide(options.from);
   try {
     const to = await openSide(options.to);
     try {
-      return await work(from, to);
+      return await work({ from, to });
     } finally {
       await closeSide(to);
     }
@@ -127,14 +128,14 @@ async function withSides<T>(
   }
 }
 
-async function refuseComplete(from: CopyEndpoint, to: CopyEndpoint, identity: string): Promise<void> {
+async function refuseComplete({ from, to }: CopySides, identity: string): Promise<void> {
   const [source, target] = [await readCopyState(from.sql), await readCopyState(to.sql)];
   if (target.identity === identity && target.copiedFrom === null && source.movedTo !== null)
     throw new OperatorError('the switch is complete: the services use the database that was copied to');
 }
 
 class Copy {
-  readonly #endpoints: { readonly from: CopyEndpoint; readonly to: CopyEndpoint };
+  readonly #endpoints: CopySides;
   readonly #options: CopyOptions;
   readonly #merger: Merger;
   #apps: readonly number[] = [];
@@ -146,10 +147,10 @@ class Copy {
   /** Days that have got rows since their rows were compared. */
   readonly #changed = new Set<number>();
 
-  constructor({ from, to, options }: { from: CopyEndpoint; to: CopyEndpoint; options: CopyOptions }) {
-    this.#endpoints = { from, to };
+  constructor(sides: CopySides, options: CopyOptions) {
+    this.#endpoints = sides;
     this.#options = options;
-    this.#merger = new Merger(this.#endpoints);
+    this.#merger = new Merger(sides);
   }
 
   close(): Promise<void> {
@@ -220,12 +221,10 @@ class Copy {
   }
 
   async #round(): Promise<void> {
-    const { from, to } = this.#endpoints;
-    const rows = await from.sql<{ id: number }[]>`SELECT id FROM apps ORDER BY id`;
+    const rows = await this.#endpoints.from.sql<{ id: number }[]>`SELECT id FROM apps ORDER BY id`;
     this.#apps = rows.map(({ id }) => id);
     for (const month of await this.#months()) {
-      const source = await readTotals(from, this.#apps, DAYS, month);
-      const target = await readTotals(to, this.#apps, DAYS, month);
+      const [source, target] = await readBothTotals(this.#endpoints, this.#apps, DAYS, month);
       for (const day of differing(source, target)) {
         if (appsBehind(source, target, day).length === 0) continue;
         this.#changed.add(day);
@@ -237,23 +236,15 @@ class Copy {
   async #copyDay(day: number, source: Totals, target: Totals): Promise<void> {
     const interval = { from: day, until: day + DAY_MS };
     if (totalAt(source, day) <= MAX_DAY && (await this.#copyAtOnce(interval, source, target))) return;
-    const { from, to } = this.#endpoints;
-    const [sent, kept] = [
-      await readTotals(from, this.#apps, HOURS, interval),
-      await readTotals(to, this.#apps, HOURS, interval),
-    ];
+    const [sent, kept] = await readBothTotals(this.#endpoints, this.#apps, HOURS, interval);
     for (const hour of differing(sent, kept)) await this.#copyHour(hour, sent, kept);
   }
 
   async #copyHour(hour: number, source: Totals, target: Totals): Promise<void> {
     const interval = { from: hour, until: hour + HOUR_MS };
     if (await this.#copyAtOnce(interval, source, target)) return;
-    const { from, to } = this.#endpoints;
     const apps = appsBehind(source, target, hour);
-    const [sent, kept] = [
-      await readTotals(from, apps, MINUTES, interval),
-      await readTotals(to, apps, MINUTES, interval),
-    ];
+    const [sent, kept] = await readBothTotals(this.#endpoints, apps, MINUTES, interval);
     for (const minute of differing(sent, kept)) {
       const behind = appsBehind(sent, kept, minute);
       const until = minute + MINUTE_MS;
@@ -281,16 +272,15 @@ class Copy {
     this.#copied += events;
     this.#done += events;
     this.#report();
-    const { engine, sql } = this.#endpoints.to;
-    if (!engine.settlesBesideWriters || this.#copied - this.#settledAt < SETTLE_EVERY) return;
-    this.#settledAt = this.#copied;
-    await engine.settleCounts(sql, Date.now());
+    const isDue = this.#copied - this.#settledAt >= SETTLE_EVERY;
+    if (this.#endpoints.to.engine.settlesBesideWriters && isDue) await this.#settle();
   }
 
   async #settle(): Promise<void> {
     if (this.#copied === this.#settledAt) return;
     this.#settledAt = this.#copied;
-    await this.#endpoints.to.engine.settleCounts(this.#endpoints.to.sql, Date.now());
+    const { engine, sql } = this.#endpoints.to;
+    await engine.settleCounts(sql, Date.now());
   }
 
   /**
@@ -328,11 +318,9 @@ class Copy {
 
   /** Compares the number of events of every app on every day, also of days that have counts alone. @throws OperatorError if any differs */
   async #expectEqual(): Promise<void> {
-    const { from, to } = this.#endpoints;
-    const outlived = { from: 0, until: await readBoundary(from.sql) };
+    const outlived = { from: 0, until: await readBoundary(this.#endpoints.from.sql) };
     for (const month of [outlived, ...(await this.#months())]) {
-      const source = await readTotals(from, this.#apps, DAYS, month);
-      const target = await readTotals(to, this.#apps, DAYS, month);
+      const [source, target] = await readBothTotals(this.#endpoints, this.#apps, DAYS, month);
       const found = differing(source, target).flatMap((day) =>
         this.#apps.map((appId) => ({
           appId,
@@ -385,8 +373,8 @@ class Copy {
   async #days(): Promise<number[]> {
     const days = new Set<number>();
     for (const month of await this.#months())
-      for (const side of [this.#endpoints.from, this.#endpoints.to])
-        for (const day of (await readTotals(side, this.#apps, DAYS, month)).keys()) days.add(day);
+      for (const totals of await readBothTotals(this.#endpoints, this.#apps, DAYS, month))
+        for (const day of totals.keys()) days.add(day);
     return [...days].sort((a, b) => a - b);
   }
 

@@ -25,6 +25,12 @@ export interface CopyEndpoint {
   readonly client: pg.Client;
 }
 
+/** The two databases of a copy. */
+export interface CopySides {
+  readonly from: CopyEndpoint;
+  readonly to: CopyEndpoint;
+}
+
 /** Connects to a database. In an empty one that can have TimescaleDB it creates the extension. */
 export async function openSide(address: DatabaseAddress): Promise<CopyEndpoint> {
   const sql = connect(address, { connections: 1, name: COPY_NAME });

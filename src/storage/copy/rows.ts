@@ -5,7 +5,7 @@ import type { Interval } from '../counts/intervals.ts';
 import { BULK_SESSION, BULK_TIMEOUTS, CopyConnection } from '../database/copy-connection.ts';
 import { EVENT_COLUMN_NAMES } from '../write/accepted-event.ts';
 import { Inserts } from '../write/inserts.ts';
-import { COPY_NAME, type CopyEndpoint } from './endpoint.ts';
+import { COPY_NAME, type CopyEndpoint, type CopySides } from './endpoint.ts';
 
 const text = (ms: number): string => new Date(ms).toISOString();
 
@@ -15,22 +15,20 @@ const text = (ms: number): string => new Date(ms).toISOString();
  * @returns how many they are
  */
 export async function copyInterval(
-  { from, to }: { readonly from: CopyEndpoint; readonly to: CopyEndpoint },
-  { from: start, until }: Interval,
+  sides: CopySides,
+  interval: Interval,
   apps: readonly number[],
 ): Promise<number> {
-  const interval = { from: text(start), until: text(until) };
-  await to.engine.createPartitions(to.sql, { from: start, until });
-  const rows = from.client.query(
-    copyTo(`COPY (SELECT ${EVENT_COLUMN_NAMES.join(', ')} FROM events
-                   WHERE created_at >= '${interval.from}' AND created_at < '${interval.until}'
-                     AND app_id = ANY ('{${apps.join()}}')) TO STDOUT`),
-  );
-  rows.on('error', () => undefined); // Whoever reads it throws it.
+  const { to } = sides;
+  const [from, until] = [text(interval.from), text(interval.until)];
+  await to.engine.createPartitions(to.sql, interval);
   await to.client.query('BEGIN ISOLATION LEVEL READ COMMITTED');
   if (to.engine.restoreSettings !== undefined) await to.client.query(to.engine.restoreSettings);
-  const copied = await copyInto(to.client, 'events', EVENT_COLUMN_NAMES, rows);
-  await countCopied(to.client, to.engine.writes, interval);
+  const rows = `
+    SELECT ${EVENT_COLUMN_NAMES.join(', ')} FROM events
+     WHERE created_at >= '${from}' AND created_at < '${until}' AND app_id = ANY ('{${apps.join()}}')`;
+  const copied = await copyTable(sides, 'events', EVENT_COLUMN_NAMES, rows);
+  await countCopied(to.client, to.engine.writes, { from, until });
   await to.client.query('COMMIT');
   return copied;
 }
@@ -66,16 +64,15 @@ async function readSeconds(
 
 /** Copies rows of which the target has some. */
 export class Merger {
-  readonly #from: CopyEndpoint;
-  readonly #to: CopyEndpoint;
+  readonly #sides: CopySides;
   readonly #connection: CopyConnection;
   readonly #inserts: Inserts;
 
-  constructor({ from, to }: { readonly from: CopyEndpoint; readonly to: CopyEndpoint }) {
-    this.#from = from;
-    this.#to = to;
-    const { writes } = to.engine;
-    this.#connection = new CopyConnection(to.sql.pool.database, COPY_NAME, BULK_TIMEOUTS, {
+  constructor(sides: CopySides) {
+    this.#sides = sides;
+    const { engine, sql } = sides.to;
+    const { writes } = engine;
+    this.#connection = new CopyConnection(sql.pool.database, COPY_NAME, BULK_TIMEOUTS, {
       ...BULK_SESSION,
       ...writes.session,
     });
@@ -90,7 +87,7 @@ export class Merger {
   async merge(interval: Interval, apps: readonly number[]): Promise<number> {
     const seconds = await this.#differing(interval, apps);
     if (seconds.length === 0) return 0;
-    await this.#to.engine.createPartitions(this.#to.sql, interval);
+    await this.#sides.to.engine.createPartitions(this.#sides.to.sql, interval);
     let stored = 0;
     let after: MergedRow | undefined;
     do {
@@ -108,8 +105,8 @@ export class Merger {
   /** The seconds since 1970 in which the rows differ. */
   async #differing(interval: Interval, apps: readonly number[]): Promise<number[]> {
     const [source, target] = await Promise.all([
-      readSeconds(this.#from, interval, apps),
-      readSeconds(this.#to, interval, apps),
+      readSeconds(this.#sides.from, interval, apps),
+      readSeconds(this.#sides.to, interval, apps),
     ]);
     return [...source].filter(([second, rows]) => target.get(second) !== rows).map(([second]) => second);
   }
@@ -120,7 +117,7 @@ export class Merger {
     seconds: readonly number[],
     after: MergedRow | undefined,
   ): Promise<readonly MergedRow[]> {
-    const { rows } = await this.#from.client.query<MergedRow>(
+    const { rows } = await this.#sides.from.client.query<MergedRow>(
       `SELECT id::text, app_id AS "appId", type_id AS "typeId", created_at::text AS at, payload::text AS payload
          FROM events
         WHERE created_at >= $1 AND created_at < $2 AND app_id = ANY ($3::integer[])
@@ -155,7 +152,7 @@ export class Merger {
 
 /** Copies the rows of one table as they are. */
 export async function copyTable(
-  { from, to }: { readonly from: CopyEndpoint; readonly to: CopyEndpoint },
+  { from, to }: CopySides,
   table: string,
   columns: readonly string[],
   query: string,

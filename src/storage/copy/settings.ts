@@ -14,17 +14,14 @@ import { continueSequences, countFieldsAgain, emptyTables, startGeneration } fro
 import { COARSE_LEVELS } from '../counts/levels.ts';
 import { anchorConsumers, continueConsumers, isOfConsumers } from '../feed/restored.ts';
 import { KEEP_ROWS } from '../maintenance/expired-rows.ts';
-import type { CopyEndpoint } from './endpoint.ts';
+import type { CopyEndpoint, CopySides } from './endpoint.ts';
 import { copyTable } from './rows.ts';
 
 /**
  * Replaces all of it in one transaction of the target, from one snapshot of the source.
  * @param isLast the source is closed: the target becomes a database to work with
  */
-export async function copySettings(
-  sides: { readonly from: CopyEndpoint; readonly to: CopyEndpoint },
-  isLast: boolean,
-): Promise<void> {
+export async function copySettings(sides: CopySides, isLast: boolean): Promise<void> {
   const { from, to } = sides;
   await from.client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
   await to.client.query('BEGIN ISOLATION LEVEL READ COMMITTED');
@@ -60,10 +57,7 @@ export async function copySettings(
 }
 
 /** Copies the retention boundary, and the counts before it, whose rows are gone: in a transaction of the target. */
-export async function copyOutlivedCounts(sides: {
-  readonly from: CopyEndpoint;
-  readonly to: CopyEndpoint;
-}): Promise<void> {
+export async function copyOutlivedCounts(sides: CopySides): Promise<void> {
   const { from, to } = sides;
   const boundary = await boundaryOf(from);
   await expectRemoved(from);
