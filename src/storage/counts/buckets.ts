@@ -8,6 +8,7 @@
  * So on those days hours stay an hour long, the bucket of several hours or longer that holds the change is shorter or
  * longer by it, and in a zone that changes by half an hour (Lord Howe) so is the hour of the change.
  */
+import { grouped } from '../../base/grouped.ts';
 import { MOST_BUCKETS, WIDTH_MINUTES, WIDTHS, type WidthName } from '../../base/widths.ts';
 import { type Interval, isFilled, type LevelInterval, splitByLevel } from './intervals.ts';
 import { coarsestLevel, DAY_MS, DAYS, floorTo, HOUR_MS, type Level, MINUTE_MS } from './levels.ts';
@@ -147,14 +148,10 @@ export function bucketParts(
   intervals: readonly Interval[],
 ): BucketParts {
   const level = levelOf(buckets);
-  const cutsOf = new Map<number, number[]>();
-  for (const at of [...buckets.starts, buckets.end]) {
-    if (at % DAY_MS === 0) continue;
-    const day = floorTo(at, DAY_MS);
-    const cuts = cutsOf.get(day);
-    if (cuts === undefined) cutsOf.set(day, [at]);
-    else cuts.push(at);
-  }
+  const cutsOf = grouped(
+    [...buckets.starts, buckets.end].filter((at) => at % DAY_MS !== 0),
+    (at) => floorTo(at, DAY_MS),
+  );
   const [days, moved, rest]: [LevelInterval[], LevelInterval[], LevelInterval[]] = [[], [], []];
   const single = [...cutsOf.values()].find((cuts) => cuts.length === 1)?.[0] ?? 0;
   const atEnd = single % DAY_MS < DAY_MS / 2;

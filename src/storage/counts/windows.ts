@@ -2,6 +2,7 @@
  * Sums over sliding windows that end at each minute of an interval, from the counts alone: what alert rules are judged by. Windows of
  * many rules are read in one snapshot, and those of an app that have the same length by one statement.
  */
+import { grouped } from '../../base/grouped.ts';
 import { TimeSlice } from '../../base/time-slice.ts';
 import type { Sql, Transactions } from '../database/connect.ts';
 import type { FieldCounts } from '../fields/counts-relation.ts';
@@ -59,7 +60,10 @@ export async function readWindows(
   return await readSnapshot(sql, async (tx) => {
     const found = new Map<WindowRequest, WindowSums | NoWindows>();
     const plain = requests.filter(({ filter, by }) => filter === null && by === null);
-    for (const alike of groupsOf(plain)) await readPlain(tx, alike, found);
+    // Requests of one app with the same windows.
+    const keyOf = ({ appId, windowMs, stepMs, first, last }: WindowRequest): string =>
+      `${appId} ${windowMs} ${stepMs} ${first} ${last}`;
+    for (const alike of grouped(plain, keyOf).values()) await readPlain(tx, alike, found);
     for (const request of requests)
       if (!found.has(request)) found.set(request, await readOfField(tx, request));
     return requests.map((request) => found.get(request) ?? 'not counted');
@@ -101,19 +105,6 @@ export async function readRecentValues(
          AND bucket >= ${new Date(interval.from)} AND bucket < ${new Date(interval.until)}`;
     return new Set(rows.map(({ value }) => value));
   });
-}
-
-/** Requests of one app with the same windows. */
-function groupsOf(requests: readonly WindowRequest[]): readonly (readonly WindowRequest[])[] {
-  const groups = new Map<string, WindowRequest[]>();
-  for (const request of requests) {
-    const { appId, windowMs, stepMs, first, last } = request;
-    const key = `${appId} ${windowMs} ${stepMs} ${first} ${last}`;
-    const others = groups.get(key);
-    if (others === undefined) groups.set(key, [request]);
-    else others.push(request);
-  }
-  return [...groups.values()];
 }
 
 async function readPlain(

@@ -7,6 +7,7 @@
  * before is looked through once more.
  */
 
+import { grouped } from '../../base/grouped.ts';
 import { ALL_TYPES, DAY_MS } from '../counts/levels.ts';
 import type { Fragment, Sql, Transaction } from '../database/connect.ts';
 import { saysNodeUnreachable } from '../database/nodes.ts';
@@ -95,8 +96,7 @@ export class ExpiredRows {
       { at: number }[]
     >`SELECT ${ms(this.#sql, 'readable_from')} AS at FROM retention`;
     const known = new Set(this.#due.map(({ boundary }) => keyOf(boundary)));
-    const byApp = new Map<number, Boundary[]>();
-    for (const boundary of rows) byApp.set(boundary.appId, [...(byApp.get(boundary.appId) ?? []), boundary]);
+    const byApp = grouped(rows, ({ appId }) => appId);
     for (const boundary of rows) {
       if (boundary.removedUntil >= boundary.readableFrom || known.has(keyOf(boundary))) continue;
       if (boundary.isNew && (await isUncounted(this.#sql, boundary))) continue;
@@ -167,17 +167,15 @@ function expired({ appId, typeId, ...at }: Boundary, ofApp: readonly Boundary[],
   const until = at.readableFrom;
   const from = Math.max(all, at.removedUntil - MARGIN_MS, 0);
   const part = (types: TypeScope, start: number, end: number): ExpiredPart[] =>
-    start < end ? [{ appId, ...types, from: text(start), until: text(end) }] : [];
+    start < end
+      ? [{ appId, ...types, from: new Date(start).toISOString(), until: new Date(end).toISOString() }]
+      : [];
   if (typeId !== ALL_TYPES) return part({ typeIds: [typeId] }, from, until);
   const common = Math.min(until, ...own.map(({ readableFrom }) => readableFrom));
   return [
     ...part({ typeIds: null }, from, common),
     ...part({ typeIds: null, exceptTypes: own.map((one) => one.typeId) }, Math.max(from, common), until),
   ];
-}
-
-function text(ms: number): string {
-  return new Date(ms).toISOString();
 }
 
 function ms(sql: Sql, column: string): Fragment {

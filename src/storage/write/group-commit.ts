@@ -3,10 +3,12 @@
  * requests, replays and imports differ in the unit that is stored as a whole and in its outcome. Failures are handled in the same
  * way for all of them.
  */
+import { grouped } from '../../base/grouped.ts';
+import { utcDay } from '../../base/time-units.ts';
 import type { Rejection } from '../../errors.ts';
 import type { WriteConnection } from '../database/copy-connection.ts';
 import { isDiskFull } from '../database/error-codes.ts';
-import { dateOf, datesOf, dayOf, type EventContent, type EventRow } from './accepted-event.ts';
+import { datesOf, type EventContent, type EventRow } from './accepted-event.ts';
 import { daysAwayOf, wantDaysBack } from './days-away.ts';
 import type { EngineWrites } from './engine-writes.ts';
 import {
@@ -308,7 +310,7 @@ export class GroupCommit {
     const known = new Set(days.map(({ appId, day }) => `${appId} ${day}`));
     const indexed = units.map((unit, index) => ({ unit, index }));
     const isAway = ({ unit }: { readonly unit: Unit }): boolean =>
-      kind.eventsOf([unit]).some(({ appId, createdAt }) => known.has(`${appId} ${dateOf(dayOf(createdAt))}`));
+      kind.eventsOf([unit]).some(({ appId, createdAt }) => known.has(`${appId} ${utcDay(createdAt)}`));
     const away = { dates: [], units: indexed.filter(isAway) };
     const others = { dates: [], units: indexed.filter((one) => !isAway(one)) };
     const { log } = this.#options;
@@ -456,15 +458,9 @@ function unitsByDays<Unit, Outcome>(
   kind: GroupKind<Unit, Outcome>,
   units: readonly Unit[],
 ): readonly DayGroup<Unit>[] {
-  const groups = new Map<string, DayGroup<Unit>>();
-  for (const [index, unit] of units.entries()) {
-    const dates = datesOf(kind.eventsOf([unit]));
-    const key = dates.join();
-    const group = groups.get(key);
-    if (group === undefined) groups.set(key, { dates, units: [{ unit, index }] });
-    else group.units.push({ unit, index });
-  }
-  return [...groups.values()];
+  const dated = units.map((unit, index) => ({ unit, index, dates: datesOf(kind.eventsOf([unit])) }));
+  const groups = grouped(dated, ({ dates }) => dates.join());
+  return [...groups.values()].map((group) => ({ dates: group[0]?.dates ?? [], units: group }));
 }
 
 function daysForLog<Unit, Outcome>(kind: GroupKind<Unit, Outcome>, units: readonly Unit[]): string[] {

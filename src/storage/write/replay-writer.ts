@@ -3,17 +3,11 @@
  * find the right ones in a database that was restored or has failed over, and none in another installation's.
  */
 
+import { utcDay } from '../../base/time-units.ts';
 import type { WriteConnection } from '../database/copy-connection.ts';
 import { IDENTITY } from '../database/installation-id.ts';
 import { ByNode, type Nodes, partsByNode } from '../database/nodes.ts';
-import {
-  dateOf,
-  dayOf,
-  type EventRow,
-  type EventSource,
-  type JournaledEvent,
-  sizeOf,
-} from './accepted-event.ts';
+import { type EventRow, type EventSource, type JournaledEvent, sizeOf } from './accepted-event.ts';
 import type { EngineWrites } from './engine-writes.ts';
 import { classify, type Failure, REPLAYING } from './failures.ts';
 import { GroupCommit, type GroupKind, type WriteLog } from './group-commit.ts';
@@ -246,7 +240,7 @@ export class ReplayWriter {
 
   #outcomeOf({ createdAt }: JournaledEvent, failure: Failure): ReplayOutcome {
     if (failure === 'no-partition')
-      return { reason: 'no-partition', details: `there is no partition for ${dateOf(dayOf(createdAt))}` };
+      return { reason: 'no-partition', details: `there is no partition for ${utcDay(createdAt)}` };
     if (failure === 'fault' || failure === 'blocked') return failure;
     if (failure === 'away') return 'blocked';
     // Whatever keeps one node from taking events: those of others do not wait for it.

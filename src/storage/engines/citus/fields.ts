@@ -5,6 +5,7 @@
  * Whatever must not be seen too early has an order. A field is on its node before its counting begins there, as
  * soon as it has a generation. A removed one is counted on until its node knows that it is removed: until then its counts are read.
  */
+import { grouped } from '../../../base/grouped.ts';
 import { errorCode, isUnavailable, SQLSTATE, type Sql, type Transaction } from '../../database/connect.ts';
 import {
   COUNT_MS,
@@ -109,13 +110,7 @@ export class ClusterFields implements FieldStats {
     const groups = await groupsOfNodes(sql);
     const { declared, boundary } = await readDeclarations(sql);
     const cluster = clusterOf(sql.pool.database);
-    const ofShard = new Map<string, Declaration[]>();
-    for (const field of declared) {
-      const shard = String(cluster.placeOf(field.appId)?.shard ?? '');
-      const ofSame = ofShard.get(shard) ?? [];
-      ofSame.push(field);
-      ofShard.set(shard, ofSame);
-    }
+    const ofShard = grouped(declared, ({ appId }) => String(cluster.placeOf(appId)?.shard ?? ''));
     const worked = groups.map((group) => {
       const ofGroup = ofShard.get(group.shard) ?? [];
       return { group, changes: changesOf(group.states, ofGroup, boundary), ofGroup };

@@ -1,4 +1,5 @@
 /** Where the apps of a cluster are: which shard holds an app, and which node holds the shard. */
+import { countWhile } from '../../../base/bisect.ts';
 
 export interface NodeAddress {
   /** Host and port. */
@@ -52,13 +53,8 @@ export class PlacementTable<Node = NodeAddress> {
   /** @returns null for a cluster without shards */
   placeOf(appId: number): ShardPlacement<Node> | null {
     const hash = hashOf(appId);
-    let [low, high] = [0, this.places.length - 1];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (hash > (this.places[middle]?.most ?? 0)) low = middle + 1;
-      else high = middle;
-    }
-    return this.places[low] ?? null;
+    const at = countWhile(this.places.length - 1, (index) => hash > (this.places[index]?.most ?? 0));
+    return this.places[at] ?? null;
   }
 
   /** For each node one of its places, with an app that is there. */

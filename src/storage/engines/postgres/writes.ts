@@ -1,4 +1,5 @@
 /** What the writer adds to the counts on PostgreSQL: deltas, by insert alone, so that writers never wait for one another. */
+import { grouped } from '../../../base/grouped.ts';
 import { MINUTE_MS } from '../../counts/levels.ts';
 import type { EventRow } from '../../write/accepted-event.ts';
 import type { Delta } from '../../write/copy-messages.ts';
@@ -53,18 +54,6 @@ function deltasOf(events: readonly EventRow[]): readonly Delta[] {
   return deltas;
 }
 
-/** Deltas by minute and part of the apps. */
-function groupsOf(deltas: readonly Delta[]): readonly (readonly Delta[])[] {
-  const groups = new Map<number, Delta[]>();
-  for (const delta of deltas) {
-    const key = (delta.bucket / MINUTE_MS) * PARTS + (delta.appId % PARTS);
-    const group = groups.get(key);
-    if (group === undefined) groups.set(key, [delta]);
-    else group.push(delta);
-  }
-  return [...groups.values()];
-}
-
 /** Deltas of events, each in a row of its own. */
 export function deltaRows(events: readonly EventRow[]): CopiedChanges {
   return rowsOf(deltasOf(events));
@@ -83,12 +72,13 @@ function rowsOf(deltas: readonly Delta[]): CopiedChanges {
 function changesOf(events: readonly EventRow[]): CopiedChanges {
   const deltas = deltasOf(events);
   if (deltas.length < WORTH_GROUPING) return rowsOf(deltas);
-  const groups = groupsOf(deltas);
-  if (deltas.length < WORTH_GROUPING * groups.length) return rowsOf(deltas);
+  // By minute and part of the apps.
+  const groups = grouped(deltas, ({ appId, bucket }) => (bucket / MINUTE_MS) * PARTS + (appId % PARTS));
+  if (deltas.length < WORTH_GROUPING * groups.size) return rowsOf(deltas);
   return {
     table: GROUPED_DELTAS,
     copy: (into) => {
-      for (const group of groups) {
+      for (const group of groups.values()) {
         const [{ appId, bucket } = { appId: 0, bucket: 0 }] = group;
         into.groupedDeltasRow(appId % PARTS, bucket, group);
       }
