@@ -12,6 +12,7 @@ import { startService } from '../src/service.ts';
 import { connect } from '../src/storage/database/connect.ts';
 import { openStorage } from '../src/storage/storage.ts';
 import { type TestDatabase, testDatabase } from './support/database.ts';
+import { reserved } from './support/reserved.ts';
 import { captured, testSecret, until } from './support/service.ts';
 
 let database: TestDatabase;
@@ -90,7 +91,7 @@ test('a start that waits for the lock of migrations answers with who holds it, s
   probe.close();
   const lines: Record<string, unknown>[] = [];
   const extended: number[] = [];
-  const holder = await empty.sql.reserve();
+  const holder = await reserved(empty.sql);
   const own = connect(empty.address, { connections: 1, name: 'tidemark start' });
   try {
     const [held] = await holder<{ pid: number }[]>`

@@ -3,6 +3,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vite
 import { gate, gatedArgon2 } from '../support/argon2-gate.ts';
 import { linkIn, type Mailbox, openMailbox } from '../support/mailbox.ts';
 import { newPerson, PASSWORD, Person, type Reply } from '../support/person.ts';
+import { reserved } from '../support/reserved.ts';
 import { startTestService, TestClock, type TestService, until } from '../support/service.ts';
 
 vi.mock('@node-rs/argon2', async (original) => gatedArgon2(await original()));
@@ -97,7 +98,7 @@ describe('the password is changed', () => {
   test('by a transaction that has not committed yet: a sign-in waits for it', async () => {
     const email = anEmail();
     await newPerson(service, email);
-    const changing = await service.sql.reserve();
+    const changing = await reserved(service.sql);
     await changing`BEGIN`;
     await changing`UPDATE users SET password_hash = 'another one' WHERE email = ${email}`;
     await changing`DELETE FROM sessions WHERE user_id = (SELECT id FROM users WHERE email = ${email})`;

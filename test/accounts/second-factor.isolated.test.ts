@@ -15,6 +15,7 @@ import {
 } from '../support/authenticator.ts';
 import { linkIn, type Mailbox, openMailbox } from '../support/mailbox.ts';
 import { newOwnApp, newPerson, PASSWORD, Person, type Reply } from '../support/person.ts';
+import { reserved } from '../support/reserved.ts';
 import { startTestService, TestClock, type TestService, testSecret, until } from '../support/service.ts';
 
 // A hundred sign-ins: what they cost is the business of other tests.
@@ -70,7 +71,7 @@ async function overtaken(
   work: () => Promise<Reply>,
   change: (sql: TestService['sql']) => Promise<unknown>,
 ): Promise<Reply> {
-  const first = await service.sql.reserve();
+  const first = await reserved(service.sql);
   await first`BEGIN`;
   await first`SELECT FROM users WHERE email = ${email} FOR UPDATE`;
   const [me] = await first<{ pid: number }[]>`SELECT pg_backend_pid() AS pid`;
@@ -254,7 +255,7 @@ describe('signing in', () => {
       const people = [new Person(service), new Person(service)];
       const challenges = await Promise.all(people.map((person) => challengeFor(person, email)));
       // Both wait for the account's row, each with what it has read before.
-      const holding = await service.sql.reserve();
+      const holding = await reserved(service.sql);
       await holding`BEGIN`;
       await holding`SELECT FROM users WHERE email = ${email} FOR UPDATE`;
       const [me] = await holding<{ pid: number }[]>`SELECT pg_backend_pid() AS pid`;

@@ -4,6 +4,7 @@ import type { Sql } from '../../src/storage/database/connect.ts';
 import { dashboardRoutes } from '../support/dashboard-routes.ts';
 import { newOwnApp, newPerson, PASSWORD, Person } from '../support/person.ts';
 import { FaultyProxy } from '../support/proxy.ts';
+import { reserved } from '../support/reserved.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
 
 /** What a sign-in, a session and the role of a member read and write. */
@@ -40,7 +41,7 @@ afterAll(async () => {
 
 /** Locks all tables but some. @returns lets go of them */
 async function holdAllBut(sql: Sql, free: readonly string[]): Promise<() => Promise<void>> {
-  const held = await sql.reserve();
+  const held = await reserved(sql);
   const tables = await held<{ name: string }[]>`
     SELECT tablename AS name FROM pg_tables WHERE schemaname = 'public' AND tablename <> ALL(${[...free]}::text[])
      ORDER BY tablename`;

@@ -10,6 +10,7 @@ import { testDatabase } from '../support/database.ts';
 import { Exposition } from '../support/exposition.ts';
 import { HttpConnection, requestBytes } from '../support/http-client.ts';
 import { FaultyProxy, isBatch } from '../support/proxy.ts';
+import { reserved } from '../support/reserved.ts';
 import {
   CREATE_EVENT,
   sharedService,
@@ -78,7 +79,7 @@ test('the phase is told in which a commit waits: for its rows, or for its COMMIT
   };
   /** Posts an event whose commit waits for a lock. @returns the counts of the phases meanwhile */
   const whileHeld = async (lock: string): Promise<number[]> => {
-    const holder = await sql.reserve();
+    const holder = await reserved(sql);
     try {
       await holder.unsafe(`BEGIN; ${lock}`);
       const answer = service.post();

@@ -24,15 +24,9 @@ export type { DatabaseAddress } from './server-address.ts';
 /** A pool of connections to a database. */
 export interface Sql extends postgres.Sql {
   readonly pool: Pool;
-  reserve(): Promise<ReservedSql>;
   /** @returns what the work does: an array as it is, too, of which the client would await each element */
   begin<T>(options: string, work: (tx: Transaction) => T | Promise<T>): Promise<T>;
   begin<T>(work: (tx: Transaction) => T | Promise<T>): Promise<T>;
-}
-
-/** One connection of a pool, until it is released. */
-export interface ReservedSql extends Sql {
-  release(): void;
 }
 
 /** What a pool knows of itself. */
@@ -228,7 +222,6 @@ function openPool(
   const end = sql.end.bind(sql);
   return Object.assign(sql, {
     pool,
-    reserve: reserving(sql, pool),
     begin: beginning(sql),
     end: async (options?: { timeout?: number }) => {
       await Promise.all([...pool.nodes.values()].map(endPool));
@@ -242,19 +235,6 @@ function withoutOptions(url: string): string {
   const rest = new URL(url);
   rest.searchParams.delete('options');
   return rest.href;
-}
-
-/**
- * Without the query for types the client never hands out a connection that it opens for `reserve` itself, so it gets one
- * that is open: it was just used, and nothing has come between.
- */
-function reserving(sql: postgres.Sql, pool: Pool): Sql['reserve'] {
-  const reserve = sql.reserve.bind(sql);
-  return async () => {
-    await sql`SELECT 1`;
-    // Nobody reserves a connection of a reserved one, for which the type is wrong.
-    return Object.assign(await reserve(), { pool }) as ReservedSql;
-  };
 }
 
 /**

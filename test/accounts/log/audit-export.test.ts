@@ -2,6 +2,7 @@
 import { beforeAll, expect, test } from 'vitest';
 import { auditHorizon, auditLines } from '../../../src/accounts/log/audit-export.ts';
 import { newOwnApp, newPerson, Person } from '../../support/person.ts';
+import { reserved } from '../../support/reserved.ts';
 import { sharedService, type TestService, until } from '../../support/service.ts';
 
 interface Entry {
@@ -70,7 +71,7 @@ test('has the entries of the app in the order of their ids, and continues after 
 
 test('waits for entries that have drawn a lower id, of any release, so that a cursor never skips one', async () => {
   const last = (await exported()).at(-1)?.entryId ?? 0;
-  const slow = await service.sql.reserve();
+  const slow = await reserved(service.sql);
   await slow`BEGIN`;
   await slow`
     INSERT INTO audit_entries (app_id, actor, action, details)
@@ -92,7 +93,7 @@ test('waits for entries that have drawn a lower id, of any release, so that a cu
 
 test('waits for those alone that were writing when it began: others may write without a pause', async () => {
   const writing = async (actor: string) => {
-    const connection = await service.sql.reserve();
+    const connection = await reserved(service.sql);
     await connection`BEGIN`;
     await connection`
       INSERT INTO audit_entries (app_id, actor, action, details)
@@ -126,7 +127,7 @@ test('waits for those alone that were writing when it began: others may write wi
 });
 
 test('there is no horizon while one of those who were writing goes on for too long', async () => {
-  const slow = await service.sql.reserve();
+  const slow = await reserved(service.sql);
   await slow`BEGIN`;
   await slow`LOCK TABLE audit_entries IN ROW EXCLUSIVE MODE`;
   expect(await auditHorizon(service.sql, 2)).toBeNull();
@@ -145,7 +146,7 @@ test('no entry is exported from beyond the horizon: a lower one may still come',
 });
 
 test('that wait for others count as running: of three at once one is refused before it asks the database anything', async () => {
-  const slow = await service.sql.reserve();
+  const slow = await reserved(service.sql);
   await slow`BEGIN`;
   await slow`LOCK TABLE audit_entries IN ROW EXCLUSIVE MODE`;
   const replies = Array.from({ length: 3 }, async () => {

@@ -11,6 +11,7 @@ import { availableEngines, type TestDatabase, testDatabase } from '../../support
 import { insertSelected } from '../../support/insert-selected.ts';
 import { LiveClient } from '../../support/live-client.ts';
 import { newOwnApp, newPerson, type Person } from '../../support/person.ts';
+import { reserved } from '../../support/reserved.ts';
 import { startTestService, type TestService, until } from '../../support/service.ts';
 
 const WRITERS = 4;
@@ -109,7 +110,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     const first = await sql<{ id: string }[]>`SELECT id FROM events WHERE app_id = ${ids.appId}`;
     const known = new Set(first.map(({ id }) => id));
 
-    const writers = await Promise.all(Array.from({ length: WRITERS }, () => sql.reserve()));
+    const writers = await Promise.all(Array.from({ length: WRITERS }, () => reserved(sql)));
     const busy = new Set<postgres.ReservedSql>();
     const readers = await Promise.all(
       Array.from({ length: READERS }, (_, index) => new Reader(index % 2).open(app.appId)),
@@ -232,7 +233,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     const [ids] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${app.appId}`;
     const [type] = await sql<{ id: number }[]>`
       INSERT INTO event_types (public_id, app_id, name) VALUES (${randomUUID()}, ${ids?.id ?? 0}, 'late') RETURNING id`;
-    const early = await sql.reserve();
+    const early = await reserved(sql);
     const eventId = randomUUID();
     await early`BEGIN`;
     const row = early`
@@ -256,7 +257,7 @@ describe.each(availableEngines())('on %s', (engine) => {
       serviceAt(1).post({ loggingToken: app.loggingToken, typeId: undefined, typeName: 'posted' });
     await post();
     const client = await LiveClient.follow(serviceAt(0).port, app.appId, { cookie: owner.cookie });
-    const early = await database.sql.reserve();
+    const early = await reserved(database.sql);
     await early`BEGIN`;
     await early`CREATE TEMPORARY TABLE busy ON COMMIT DROP AS SELECT 1`;
     await early`SAVEPOINT inner_one`;

@@ -210,15 +210,3 @@ describe('a connection that fails at once', () => {
     expect(isUnavailable(failure('open'))).toBe(false);
   });
 });
-
-test('reserved connections are as many as are asked for, on a pool that has not been used', async () => {
-  const unused = connect(database.address, { connections: 3, name: 'unused' });
-  onTestFinished(() => endPool(unused));
-  const reserved = await Promise.all([unused.reserve(), unused.reserve(), unused.reserve()]);
-  const pids = await Promise.all(
-    reserved.map(async (one) => (await one`SELECT pg_backend_pid() AS pid`)[0]?.pid),
-  );
-  expect(new Set(pids).size).toBe(3);
-  for (const one of reserved) one.release();
-  expect(await unused`SELECT 1 AS one`).toEqual([{ one: 1 }]);
-});

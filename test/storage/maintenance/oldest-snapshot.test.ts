@@ -10,6 +10,7 @@ import {
 } from '../../../src/storage/maintenance/oldest-snapshot.ts';
 import { type TestDatabase, testDatabase } from '../../support/database.ts';
 import { Exposition } from '../../support/exposition.ts';
+import { reserved } from '../../support/reserved.ts';
 import { hurryRounds, startTestService, until } from '../../support/service.ts';
 
 hurryRounds();
@@ -25,13 +26,13 @@ afterEach(() => database.drop());
 /** A session that is idle in a transaction with a snapshot. */
 async function forgottenSession(): Promise<{ end(): Promise<void> }> {
   const session = connect(database.address, { connections: 1, name: 'forgotten session' });
-  const reserved = await session.reserve();
-  await reserved`BEGIN ISOLATION LEVEL REPEATABLE READ`;
-  await reserved`SELECT FROM apps`;
+  const held = await reserved(session);
+  await held`BEGIN ISOLATION LEVEL REPEATABLE READ`;
+  await held`SELECT FROM apps`;
   return {
     end: async () => {
-      await reserved`ROLLBACK`;
-      reserved.release();
+      await held`ROLLBACK`;
+      held.release();
       await session.end();
     },
   };

@@ -7,6 +7,7 @@ import type { EventRow } from '../../../../src/storage/write/accepted-event.ts';
 import { inTransaction } from '../../../../src/storage/write/inserts.ts';
 import { type TestDatabase, testDatabase } from '../../../support/database.ts';
 import { patient } from '../../../support/patience.ts';
+import { reserved } from '../../../support/reserved.ts';
 
 /** The start of a month. */
 const START = Date.UTC(2026, 2, 1);
@@ -57,7 +58,7 @@ test.each([4_999, 5_000, 5_001])(
 
 test('a fold and an import wait for one another, so that no bucket is new to both', async () => {
   const app = 1;
-  const held = await database.sql.reserve();
+  const held = await reserved(database.sql);
   try {
     await held`BEGIN`;
     await held`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
