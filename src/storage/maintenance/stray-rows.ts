@@ -11,7 +11,7 @@ import { type Retention, readRules } from '../retention.ts';
 import { type AcceptedEvent, type EventRow, isKeyed } from '../write/accepted-event.ts';
 import type { EngineWrites } from '../write/engine-writes.ts';
 import { EventWriter } from '../write/event-writer.ts';
-import type { WriteLog } from '../write/group-commit.ts';
+import { NO_LOG } from '../write/group-commit.ts';
 
 /** The stray rows of one server. */
 export interface StrayCount {
@@ -50,8 +50,6 @@ interface StrayRow extends EventRow {
   readonly place: string;
 }
 
-/** Failures are thrown, and reported by the command. */
-const NO_LOG: WriteLog = { warn: () => undefined, error: () => undefined };
 /** Rows of a transaction. */
 const BATCH = 1_000;
 

@@ -100,17 +100,10 @@ export class EventWriter implements GroupCounts {
 
   constructor(options: EventWriterOptions) {
     this.#options = options;
-    const { node, engine, name = 'tidemark writer', timeouts = REFUSING, past = false, log, now } = options;
-    const counts = options.counts ?? newGroupCounts(now);
+    const { node, engine, name = 'tidemark writer', timeouts = REFUSING, log } = options;
+    const counts = options.counts ?? newGroupCounts(options.now);
     ({ groupEvents: this.groupEvents, groupSeconds: this.groupSeconds, phases: this.phases } = counts);
-    this.#commit = new GroupCommit({
-      engine,
-      timeouts,
-      past,
-      isUnreachable: () => node.isUnreachable,
-      log,
-      now,
-    });
+    this.#commit = new GroupCommit({ ...options, timeouts, isUnreachable: () => node.isUnreachable });
     this.#inserts = new Inserts(engine);
     const insert = (connection: WriteConnection, events: readonly AcceptedEvent[]) =>
       this.#inserts.missing(connection, columns(events), { bytes: sizeOf(events), epoch: epochOf(events) });

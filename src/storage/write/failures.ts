@@ -2,7 +2,7 @@
 import pg from 'pg';
 import { Rejection } from '../../errors.ts';
 import { ConnectionLost, type ConnectionTimeouts } from '../database/copy-connection.ts';
-import { DISK_IS_FULL } from '../database/error-codes.ts';
+import { DISK_IS_FULL, errorCode } from '../database/error-codes.ts';
 import { daysAwayOf } from './days-away.ts';
 
 /** What a failure of a commit group means. */
@@ -57,6 +57,11 @@ export function classify(error: unknown): Failure {
   if (error.code === '23514' && error.constraint === undefined) return 'missing-partition';
   const { code } = error;
   return FAILURES[code] ?? FAILURES[code.slice(0, 3)] ?? FAILURES[code.slice(0, 2)] ?? 'fault';
+}
+
+/** What an error says, or else its code. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error && error.message !== '' ? error.message : errorCode(error) || String(error);
 }
 
 /** How long a group is retried, in milliseconds. */

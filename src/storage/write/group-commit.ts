@@ -91,6 +91,9 @@ export interface WriteLog {
   error(fields: object, message: string): void;
 }
 
+/** Of commands: failures are thrown, and reported by them. */
+export const NO_LOG: WriteLog = { warn: () => undefined, error: () => undefined };
+
 export interface GroupCommitOptions {
   readonly engine: EngineWrites;
   readonly timeouts: WriteTimeouts;

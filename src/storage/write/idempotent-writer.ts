@@ -102,17 +102,10 @@ export class IdempotentWriter {
 
   constructor(options: IdempotentWriterOptions) {
     this.#options = options;
-    const { node, engine, name, past = false, log, now } = options;
+    const { node, engine, name, past = false } = options;
     const timeouts = past ? REFUSING_PAST : REFUSING;
     this.#connection = node.connect(name, timeouts, engine.session);
-    this.#commit = new GroupCommit({
-      engine,
-      timeouts,
-      past,
-      isUnreachable: () => node.isUnreachable,
-      log,
-      now,
-    });
+    this.#commit = new GroupCommit({ ...options, timeouts, isUnreachable: () => node.isUnreachable });
     this.#inserts = new Inserts(engine);
     this.#kind = {
       name: 'requests',
@@ -240,16 +233,16 @@ function isNew(work: Work): boolean {
   return hasRequest(work) && !work.events.some(isKeyed);
 }
 
-const NONE: ReadonlySet<AcceptedEvent> = new Set();
+type Repeated = ReadonlySet<AcceptedEvent>;
 
 /** @param repeated the events that were stored before */
-function storedWork({ events, answer }: Work, repeated = NONE, given = answer): IdempotentOutcome {
+function storedWork({ events, answer }: Work, repeated: Repeated, given = answer): IdempotentOutcome {
   const stored = repeated.size === 0 ? events : events.filter((event) => !repeated.has(event));
   return { stored, repeated: repeated.size, answer: given };
 }
 
 /** The outcome if the Idempotency-Key may have existed before. @param repeated as above, if it did not */
-function keptOutcome(work: Work, found: KnownKey | undefined, repeated = NONE): IdempotentOutcome {
+function keptOutcome(work: Work, found: KnownKey | undefined, repeated: Repeated): IdempotentOutcome {
   const { request, answer } = work;
   // It existed a moment ago, and expired by the clock of another process.
   if (found === undefined) return UNAVAILABLE;

@@ -1,7 +1,7 @@
 /** Writes groups of imported events, each event exactly once, and counts exactly how many were new. */
 import { OperatorError } from '../../errors.ts';
 import { floorTo, MINUTE_MS } from '../counts/levels.ts';
-import { type DatabaseAddress, errorCode } from '../database/connect.ts';
+import type { DatabaseAddress } from '../database/connect.ts';
 import {
   BULK_SESSION,
   BULK_TIMEOUTS,
@@ -14,8 +14,8 @@ import { Retention, retentionOf } from '../retention.ts';
 import { datesOf, type EventRow, sizeOf, timestamp } from './accepted-event.ts';
 import { daysAwayOf, refuseDaysAway } from './days-away.ts';
 import { copyGroup, type EngineWrites } from './engine-writes.ts';
-import { backOff } from './failures.ts';
-import { type Attempt, GroupCommit, type GroupKind, type WriteLog } from './group-commit.ts';
+import { backOff, messageOf } from './failures.ts';
+import { type Attempt, GroupCommit, type GroupKind, NO_LOG } from './group-commit.ts';
 import { columns, Inserts } from './inserts.ts';
 
 export interface ImportOutcome<Event> {
@@ -83,9 +83,6 @@ interface BegunGroup {
   /** Whether any declared field is counted. */
   readonly hasFields: boolean;
 }
-
-/** Failures are thrown, and reported by the command. */
-const NO_LOG: WriteLog = { warn: () => undefined, error: () => undefined };
 
 export class ImportWriter<Event extends EventRow> {
   readonly #options: ImportWriterOptions;
@@ -293,10 +290,6 @@ export class ImportWriter<Event extends EventRow> {
 function refusedImports<Event>(events: readonly Event[], error: unknown): ImportOutcome<Event> {
   const reason = { message: messageOf(error) };
   return { imported: 0, skipped: 0, refused: events.map((event) => ({ event, reason })) };
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error && error.message !== '' ? error.message : errorCode(error) || String(error);
 }
 
 function inArchive(error: unknown): OperatorError {

@@ -9,7 +9,7 @@ import { IDENTITY } from '../database/installation-id.ts';
 import { ByNode, type Nodes, partsByNode } from '../database/nodes.ts';
 import { type EventRow, type EventSource, type JournaledEvent, sizeOf } from './accepted-event.ts';
 import type { EngineWrites } from './engine-writes.ts';
-import { classify, type Failure, REPLAYING } from './failures.ts';
+import { classify, type Failure, messageOf, REPLAYING } from './failures.ts';
 import { GroupCommit, type GroupKind, type WriteLog } from './group-commit.ts';
 import { columns, Inserts, inTransaction } from './inserts.ts';
 
@@ -283,8 +283,4 @@ class Sources {
       this.#list.map(({ typeName }) => typeName),
     ];
   }
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }
