@@ -1,5 +1,6 @@
 /** Closes the source of a copy: from then on no service writes there, and their journals hold what producers send. */
 
+import { setTimeout as sleep } from 'node:timers/promises';
 import { HOLDER_NAME } from '../../embedded/embedded.ts';
 import { OperatorError } from '../../errors.ts';
 import { errorCode, type Sql } from '../database/connect.ts';
@@ -57,9 +58,7 @@ async function endSessions(sql: Sql): Promise<void> {
       throw new OperatorError(
         `${left.length} sessions of services do not end: the source takes events again, and nothing is lost; try again`,
       );
-    await new Promise((resolve) => {
-      setTimeout(resolve, END_RETRY_MS);
-    });
+    await sleep(END_RETRY_MS);
   }
 }
 

@@ -9,7 +9,7 @@
  */
 import { DAY_MS, HOUR_MS } from '../../counts/levels.ts';
 import { errorCode, SQLSTATE, type Sql } from '../../database/connect.ts';
-import { KEEP_ROWS } from '../../maintenance/expired-rows.ts';
+import { unlessKept } from '../../maintenance/expired-rows.ts';
 
 /** How long readers and writers of a past day may wait for its partition. */
 const REWRITE_MS = 1_000;
@@ -53,11 +53,8 @@ export class Rewriting {
     const sql = this.#sql;
     const candidates = await this.#candidates();
     if (candidates.length === 0) return [];
-    const [lock] = await sql<{ held: boolean }[]>`
-      SELECT pg_try_advisory_lock(hashtext(${KEEP_ROWS})) AS held`;
-    if (lock?.held !== true) return [];
     const rewritten: string[] = [];
-    try {
+    await unlessKept(sql, async () => {
       for (const candidate of candidates) {
         const { name, removed } = candidate;
         let keptAt: number | null = null;
@@ -70,9 +67,7 @@ export class Rewriting {
         }
         this.#seen.set(name, { removed, keptAt });
       }
-    } finally {
-      await sql`SELECT pg_advisory_unlock(hashtext(${KEEP_ROWS}))`;
-    }
+    });
     return rewritten;
   }
 

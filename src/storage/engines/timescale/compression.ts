@@ -8,6 +8,7 @@
  * refreshes of the aggregates by the advisory lock of maintenance.
  */
 
+import { setTimeout as sleep } from 'node:timers/promises';
 import { HOUR_MS } from '../../counts/levels.ts';
 import { errorCode, SQLSTATE, type Sql, type Transaction } from '../../database/connect.ts';
 import { SNAPSHOT_LOCK } from '../../read/snapshot.ts';
@@ -149,7 +150,7 @@ async function unlessLocked(work: () => Promise<void>): Promise<boolean> {
 /** Whether no snapshot stays in use: the work of a chunk would be lost to it. */
 async function isFree(sql: Sql): Promise<boolean> {
   for (let tries = 1; tries <= TRIES.before; tries += 1) {
-    if (tries > 1) await pause(RETRY_MS);
+    if (tries > 1) await sleep(RETRY_MS);
     if (await sql.begin('isolation level read committed', lockOut)) return true;
   }
   return false;
@@ -170,7 +171,7 @@ async function moveRows(sql: Sql, chunk: string): Promise<boolean> {
       await tx`SELECT compress_chunk(${chunk}::text::regclass)`;
       for (let tries = 1; !(await lockOut(tx)); tries += 1) {
         if (tries === TRIES.after) throw new NotFree();
-        await pause(RETRY_MS);
+        await sleep(RETRY_MS);
       }
     });
     return true;
@@ -193,12 +194,6 @@ async function lockOut(tx: Transaction): Promise<boolean> {
     if (LOCKED.has(errorCode(error))) return false;
     throw error;
   }
-}
-
-function pause(ms: number): Promise<void> {
-  return new Promise((resolve) => {
-    setTimeout(resolve, ms);
-  });
 }
 
 /** Compression, as often as a policy of TimescaleDB would run it. */

@@ -1,4 +1,5 @@
 /** Refreshes of the continuous aggregates. TimescaleDB refuses concurrent ones of the same buckets. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { errorCode, SQLSTATE, type Sql } from '../../database/connect.ts';
 
 export interface RefreshInterval {
@@ -67,9 +68,7 @@ export async function refreshInTurn(
       } catch (error) {
         if (!isBeingRefreshed(error) || performance.now() >= deadline) throw error;
       }
-      await new Promise((resolve) => {
-        setTimeout(resolve, RETRY_MS);
-      });
+      await sleep(RETRY_MS);
     }
   } finally {
     await sql`RESET enable_seqscan`;
