@@ -7,6 +7,7 @@
  */
 
 import { utcDay } from '../base/time-units.ts';
+import type { Interval } from './counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, floorTo } from './counts/levels.ts';
 import type { Snapshot } from './counts/stale.ts';
 import { type Fragment, type Sql, type Transaction, unlessLocked } from './database/connect.ts';
@@ -29,9 +30,7 @@ export interface TypeScope {
 }
 
 /** What can be read from one instant on, up to the next part. */
-export interface ReadablePart {
-  readonly from: number;
-  readonly until: number;
+export interface ReadablePart extends Interval {
   readonly typeIds: readonly number[] | null;
   readonly exceptTypes: readonly number[];
 }
@@ -66,10 +65,7 @@ export class Retention {
   }
 
   /** What of an interval can be read, in order of time. */
-  parts(
-    types: TypeScope,
-    { from, until }: { readonly from: number; readonly until: number } = ALWAYS,
-  ): ReadablePart[] {
+  parts(types: TypeScope, { from, until }: Interval): ReadablePart[] {
     const cuts = this.#boundariesOf(types);
     return cuts
       .map((cut, index) => ({
@@ -134,7 +130,6 @@ function literal(ms: number): string {
 }
 
 const ALL_OF_APP: TypeScope = { typeIds: null };
-const ALWAYS = { from: 0, until: Number.POSITIVE_INFINITY };
 
 /** The retention of an app, in a transaction that of its snapshot. */
 export async function readRetention(sql: Sql | Transaction | Snapshot, appId: number): Promise<Retention> {

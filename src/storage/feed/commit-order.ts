@@ -10,10 +10,11 @@
  */
 import { countWhile } from '../../base/bisect.ts';
 import { TimeSlice } from '../../base/time-slice.ts';
+import { MINUTE_MS } from '../counts/levels.ts';
 import type { Sql, Transaction } from '../database/connect.ts';
 import type { StorageEngine } from '../engines/storage-engine.ts';
 import { textLiteral } from '../fields/row-filter.ts';
-import { type FeedCursor, feedCursorOf } from '../read/arrivals.ts';
+import { type FeedCursor, feedCursorOf, xidOf } from '../read/arrivals.ts';
 import { CopiedRows, copyRows, RowBuffer } from '../read/copied-rows.ts';
 import { typesOf } from '../read/filtered-page.ts';
 import { readSnapshot } from '../read/snapshot.ts';
@@ -574,7 +575,6 @@ const BACK_AFTER_S = (LEAVES_AFTER_HOURS / 2) * 3_600;
 
 /** Clocks of services and databases are mostly less apart, and events are mostly stored within it. */
 const SKEW_MS = 1_000;
-const MINUTE_MS = 60_000;
 const ALL = 1_000_000_000;
 
 /** The ticks that one run may take: one, or as many as have no more events than are wanted together. */
@@ -593,11 +593,6 @@ function groupOf(ticks: readonly Tick[], most: number): readonly Tick[] {
 }
 
 const BEFORE_ALL = '00000000-0000-0000-0000-000000000000';
-
-/** xmin has the lower 32 bits of a transaction's number. */
-function xidOf(transaction: bigint): string {
-  return BigInt.asUintN(32, transaction).toString();
-}
 
 /** The number of a transaction before `xmax` with these lower bits. */
 function fullXid(xid: number, xmax: bigint): bigint {

@@ -1,5 +1,6 @@
 /** Keys of events in commit order, which are read for many pages at once, and kept for those that follow. */
 import type { CopiedRows } from '../read/copied-rows.ts';
+import { uuidAt } from '../write/copy-messages.ts';
 import { timeOf } from './committed-events.ts';
 import { type EventKey, encodePosition, type FeedPosition } from './position.ts';
 
@@ -72,8 +73,7 @@ export class KeyList {
 
   /** The position behind an event. */
   position(index: number): FeedPosition {
-    const hex = this.#ids.toString('hex', index * ID_BYTES, (index + 1) * ID_BYTES);
-    const id = hex.replace(/^(.{8})(.{4})(.{4})(.{4})/, '$1-$2-$3-$4-');
+    const id = uuidAt(this.#ids, index * ID_BYTES);
     return { tick: this.tickOf(index), after: { by: this.byOf(index), createdAt: this.#timeOf(index), id } };
   }
 

@@ -5,6 +5,7 @@
  * archive: a read that comes to a group whose events it does not have ends there ({@link GroupsNeeded}). The group is then read, and
  * the read begins again, in a new snapshot. So it is answered by one snapshot alone, whatever was moved meanwhile.
  */
+import type { Interval } from '../counts/intervals.ts';
 import type { ArchivedGroup, ArchiveSource } from '../database/archive-source.ts';
 import type { Transaction } from '../database/connect.ts';
 import { CopiedRows, RowBuffer } from './copied-rows.ts';
@@ -25,12 +26,10 @@ interface Readable {
 }
 
 /** Which events: of an app, of some types or all, of an interval. */
-export interface ArchivedScope {
+export interface ArchivedScope extends Interval {
   readonly appId: number;
   readonly typeIds: readonly number[] | null;
   readonly exceptTypes?: readonly number[];
-  readonly from: number;
-  readonly until: number;
 }
 
 /** What a read cannot go on without. */

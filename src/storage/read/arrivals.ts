@@ -253,14 +253,14 @@ function newRows(
            SELECT ${columns} FROM events
             WHERE app_id = ${appId} AND created_at >= ${first} AND created_at < ${end}
               AND created_at >= to_timestamp(start) AND created_at < to_timestamp(finish)
-              AND (age(xmin) <= age(${xid(since.xmax)}::xid)
-                   OR xmin = ANY(${since.running.map(xid)}::text[]::xid[]))
+              AND (age(xmin) <= age(${xidOf(since.xmax)}::xid)
+                   OR xmin = ANY(${since.running.map(xidOf)}::text[]::xid[]))
             ORDER BY created_at DESC, id DESC
             LIMIT most) found`;
 }
 
 /** xmin has the lower 32 bits of a transaction id, which are unique within minutes; frozen rows are infinitely old. */
-function xid(transaction: bigint): string {
+export function xidOf(transaction: bigint): string {
   return BigInt.asUintN(32, transaction).toString();
 }
 

@@ -6,6 +6,7 @@
 import { Readable } from 'node:stream';
 import { errorCode, type Fragment, SQLSTATE, type Transaction } from '../database/connect.ts';
 import { HEAD_BYTES } from '../database/copy-tap.ts';
+import { uuidAt } from '../write/copy-messages.ts';
 
 /** Starts the first row. */
 const SIGNATURE_BYTES = 19;
@@ -110,8 +111,7 @@ export class CopiedRows {
   }
 
   get id(): string {
-    const hex = this.bytes.toString('hex', this.idStart, this.idStart + 16);
-    return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`;
+    return uuidAt(this.bytes, this.idStart);
   }
 
   /** Milliseconds since 1970. */

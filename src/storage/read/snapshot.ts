@@ -19,26 +19,18 @@ export async function readSnapshot<T>(sql: Transactions, read: (tx: Snapshot) =>
   return await beginSnapshot(sql, { appId: null, asksForPlans: false }, read);
 }
 
+type AppReads = <T>(sql: Transactions, appId: number, read: (tx: Snapshot) => Promise<T>) => Promise<T>;
+
 /** A snapshot for reads of one app's counts, which do not look at the pending deltas of others. */
-export async function readAppSnapshot<T>(
-  sql: Transactions,
-  appId: number,
-  read: (tx: Snapshot) => Promise<T>,
-): Promise<T> {
-  return await beginSnapshot(sql, { appId, asksForPlans: false }, read);
-}
+export const readAppSnapshot: AppReads = (sql, appId, read) =>
+  beginSnapshot(sql, { appId, asksForPlans: false }, read);
 
 /**
  * A snapshot for reads that find what they need in the counts, each statement of which costs more to plan than to run:
  * {@link withKeptPlan} keeps the plans of those that ask for it.
  */
-export async function readCounts<T>(
-  sql: Transactions,
-  appId: number,
-  read: (tx: Snapshot) => Promise<T>,
-): Promise<T> {
-  return await beginSnapshot(sql, { appId, asksForPlans: true }, read);
-}
+export const readCounts: AppReads = (sql, appId, read) =>
+  beginSnapshot(sql, { appId, asksForPlans: true }, read);
 
 /**
  * Runs several reads in one snapshot.

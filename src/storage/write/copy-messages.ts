@@ -295,7 +295,12 @@ const PAYLOAD_AT = EVENT_BYTES;
 
 /** The id in a row of `events`. @param at where the row begins */
 export function idOf(bytes: Buffer, at: number): string {
-  const hex = bytes.toString('hex', at + ID_AT, at + ID_AT + UUID_BYTES);
+  return uuidAt(bytes, at + ID_AT);
+}
+
+/** The text of a UUID. @param at where its bytes begin */
+export function uuidAt(bytes: Buffer, at: number): string {
+  const hex = bytes.toString('hex', at, at + UUID_BYTES);
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`;
 }
 
