@@ -160,18 +160,23 @@ const CANCEL_AGAIN_MS = 200;
 function cancelOnceSettled(waiter: Waiter, tx: Transaction, database: Database): () => Promise<void> {
   // An empty query takes no snapshot. The client notes on a query whose connection it is on, which its types lack.
   const empty: { readonly state?: BackendKey } & PromiseLike<unknown> = tx.unsafe('').execute();
-  empty.then(undefined, () => undefined);
+  // What it notes is that of the next session once this one is lost.
+  let key: BackendKey | null = null;
+  empty.then(
+    () => {
+      key = empty.state === undefined ? null : { ...empty.state };
+    },
+    () => undefined,
+  );
   let timer: NodeJS.Timeout | undefined;
   let canceling: Promise<void> | null = null;
   const cancel = (): void => {
-    if (empty.state === undefined) return;
-    canceling ??= requestCancel(
-      database.openBeside(CANCEL_TIMEOUT_MS),
-      empty.state,
-      CANCEL_TIMEOUT_MS,
-    ).finally(() => {
-      canceling = null;
-    });
+    if (key === null) return;
+    canceling ??= requestCancel(database.openBeside(CANCEL_TIMEOUT_MS), key, CANCEL_TIMEOUT_MS).finally(
+      () => {
+        canceling = null;
+      },
+    );
   };
   const forget = waiter.whenSettled(() => {
     cancel();

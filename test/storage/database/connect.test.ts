@@ -5,6 +5,7 @@ import {
   endPool,
   errorCode,
   isUnavailable,
+  poolFor,
   type Sql,
   type Transaction,
 } from '../../../src/storage/database/connect.ts';
@@ -69,6 +70,38 @@ test('work of a transaction whose connection is lost while it waits for somethin
     expect(await single.begin((tx) => [tx`SELECT 3 AS three`])).toEqual([[{ three: 3 }]]);
   }
   expect(faults).toEqual([]);
+});
+
+test('nobody waits any more for work that was on a lost connection: what the next session runs is not canceled', async () => {
+  const single = connect(database.address, { connections: 1, name: 'single' });
+  onTestFinished(() => endPool(single));
+  let [goOn, settle] = [(): void => undefined, (): void => undefined];
+  const isLost = new Promise<void>((resolve) => {
+    goOn = resolve;
+  });
+  const waiter = {
+    settled: false,
+    whenSettled: (listener: () => void) => {
+      settle = listener;
+      return () => undefined;
+    },
+  };
+  const begun = poolFor(waiter, single).begin('', async (tx) => {
+    const [backend] = await tx<{ pid: number }[]>`SELECT pg_backend_pid() AS pid`;
+    await database.sql`SELECT pg_terminate_backend(${backend?.pid ?? 0})`;
+    await isLost;
+  });
+  await expect(begun).rejects.toSatisfy(isUnavailable);
+  const next = single`SELECT pg_sleep(0.5), 1 AS one`.execute();
+  const isRunning = async (): Promise<boolean> =>
+    (
+      await database.sql`
+      SELECT FROM pg_stat_activity WHERE application_name LIKE 'single%' AND state = 'active' AND datname = current_database()`
+    ).length > 0;
+  await until(isRunning, 'the next statement runs');
+  settle();
+  expect(await next).toMatchObject([{ one: 1 }]);
+  goOn();
 });
 
 test('a transaction has its connection to itself, however many queries are before it and behind it', async () => {
