@@ -1,10 +1,11 @@
 /** What reads of declared fields must give: a computation over all payloads, beside which their answers are held. */
 import { expect } from 'vitest';
+import { STATS } from '../../src/base/measures.ts';
 import { countedValues } from '../../src/read/filter/counted-values.ts';
 import { parseFilter } from '../../src/read/filter/parse-filter.ts';
 import { payloadFilter } from '../../src/read/filter/payload-filter.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../src/storage/counts/levels.ts';
-import type { NumberStats } from '../../src/storage/counts/summary-series.ts';
+import type { NumberStats, Stats } from '../../src/storage/counts/summary-series.ts';
 import type { Sql } from '../../src/storage/database/connect.ts';
 import { type FieldFilter, resolveFieldScope } from '../../src/storage/fields/field-scope.ts';
 import { type FieldKind, PayloadValues } from '../../src/storage/fields/payload-values.ts';
@@ -321,13 +322,32 @@ async function expectValues(oracle: Oracle, request: FieldRequest): Promise<numb
   return 1;
 }
 
+/** Statistics of the numbers of a declared field, as its only line. @param stats those that are needed; absent: all */
+export async function numberSeries(
+  reader: EventReader,
+  request: Omit<Parameters<EventReader['summarySeries']>[0], 'question'>,
+  path: readonly string[],
+  stats?: readonly string[],
+) {
+  const question = { kind: 'number', of: path, by: null, filter: null, ...(stats && { stats }) } as const;
+  const series = await reader.summarySeries({ ...request, question });
+  if (typeof series === 'string') return series;
+  const { lines, ...about } = series;
+  const numbers = (one: Stats | undefined): NumberStats => {
+    if (one === undefined || !('sum' in one)) throw new Error('These are no statistics of numbers.');
+    return one;
+  };
+  const [line] = lines;
+  return { ...about, stats: (line?.stats ?? []).map(numbers), overall: numbers(line?.overall) };
+}
+
 /** Statistics of numbers: exact, but for quantiles, which are within 1 %. @returns 1 where the summaries have answered */
 export async function expectNumbers(
   { reader, events, random, onRead }: Oracle,
-  request: Parameters<EventReader['numberSeries']>[0],
+  request: Omit<Parameters<EventReader['summarySeries']>[0], 'question'>,
 ): Promise<number> {
   const path = NUMBER_PATHS[random(NUMBER_PATHS.length)] ?? [];
-  const series = await reader.numberSeries({ ...request, withBins: true }, path);
+  const series = await numberSeries(reader, request, path);
   const { typeIds, from, until } = request;
   onRead?.({ typeIds, from, until, path, kind: 'number' }, typeof series !== 'string');
   if (series === 'not counted' || series === 'not counted yet') return 0;
@@ -341,6 +361,12 @@ export async function expectNumbers(
   for (const [index, found] of buckets.entries()) expectStats(series.stats[index], found);
   expectStats(series.overall, buckets.flat());
   expectHistogram(series, buckets);
+  const asked = STATS[random(STATS.length)] ?? 'sum';
+  const alone = await numberSeries(reader, request, path, [asked]);
+  if (typeof alone === 'string') throw new Error(alone);
+  const shown = (all: NumberStats) => [all.count, all[asked]];
+  expect(alone.stats.map(shown)).toEqual(series.stats.map(shown));
+  expect(shown(alone.overall)).toEqual(shown(series.overall));
   const leftOut = (kind: Found): number => buckets.flat().filter((found) => found === kind).length;
   expect(series.leftOut).toEqual({
     several: leftOut('several'),

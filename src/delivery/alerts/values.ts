@@ -137,7 +137,10 @@ async function readStats(
 ): Promise<Series | NoValues> {
   const { of, field } = measured;
   const kind = of === 'distinct' ? 'distinct' : 'number';
-  const found = await events.summaryWindows({ ...windows, question: { kind, of: field, by, filter } });
+  const found = await events.summaryWindows({
+    ...windows,
+    question: { kind, of: field, by, filter, stats: [of] },
+  });
   if (typeof found === 'string') return problemOf(found);
   return new Map(
     [...found].map(([series, stats]) => [

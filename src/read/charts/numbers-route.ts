@@ -76,12 +76,11 @@ export async function readNumbersOf(
   if (rows instanceof Rejection) return rows;
   const { typeId, exceptTypeId, hidden, by, byType, lines } = query;
   const kind = query.stat === 'distinct' ? 'distinct' : 'number';
-  const withBins = query.stat === HISTOGRAM;
   // It is required.
   const { sent, path } = query.of ?? { sent: '', path: [] };
   const typeIds = await findTypesLeft(sql, app.id, { typeId, typeName: [], exceptTypeId, hidden });
   if (typeIds instanceof Rejection) return typeIds;
-  const request = { ...requestOf(app.id, typeIds, query, now()), withBins };
+  const request = requestOf(app.id, typeIds, query, now());
   const question: SummaryQuestion = { kind, of: path, by: null, filter };
   const isCountable = rows === null || filter !== null;
   const isAsked = byType || by !== null;
@@ -136,7 +135,7 @@ export async function readNumbersOf(
     ...{ seconds: ofRows?.seconds ?? null, looked: ofRows?.looked ?? null },
     ...{ bucket, timezone: zone, starts, end, interval, countsOnlyBefore },
     ...columnsOf(line),
-    histogram: withBins && line !== undefined ? histogramColumns(line) : null,
+    histogram: query.stat === HISTOGRAM && line !== undefined ? histogramColumns(line) : null,
     lines: apart?.lines ?? null,
     rest: apart?.rest ?? null,
     notBy: why && {
@@ -252,9 +251,10 @@ async function seriesOfTypes(
 async function sumsBefore(
   { sql, events }: ReadPlace,
   request: SeriesRequest,
-  { by, ...question }: SummaryQuestion,
+  { by, ...asked }: SummaryQuestion,
   keys: readonly string[],
 ): Promise<NumberStats['before']> {
+  const question = { ...asked, stats: ['sum'] };
   const sumOfLine = (line: SummaryLine | undefined): number => columnsOf(line).overall.sum ?? 0;
   const all = await events.summarySeries({ ...request, question: { ...question, by: null } });
   if (typeof all === 'string') return null;
@@ -293,7 +293,7 @@ interface StatsOfRows extends SeriesFrame, Pick<SummarySeries, 'lines' | 'leftOu
 async function statsOfRows(
   { monotonic }: Pick<ChartRouteOptions, 'monotonic'>,
   { sql, events, pass }: ReadPlace,
-  request: SeriesRequest & { readonly withBins: boolean },
+  request: SeriesRequest,
   { kind, path, by, byType, lines: most, rows }: RowsAsked,
 ): Promise<StatsOfRows | BucketsProblem | 'too many rows'> {
   const begun = monotonic();
@@ -304,7 +304,7 @@ async function statsOfRows(
     measures: [{ path, kind }],
     ...{ starts: frame.starts, maxBytes: ROWS_BYTES, isOfMeasured: true },
   });
-  const { appId, typeIds, withBins } = request;
+  const { appId, typeIds } = request;
   const { next, looked } = await searchThrough(
     events,
     { appId, typeIds, ...frame.interval, order: 'asc', after: null },
@@ -318,7 +318,7 @@ async function statsOfRows(
   if (next !== null) return 'too many rows';
   const top = await finished(groups.top(most), pass);
   const all = await finished(groups.others([]), pass);
-  const rest = lineOf(await finished(groups.others(top), pass), frame, kind, false);
+  const rest = lineOf(await finished(groups.others(top), pass), frame, kind);
   const names = byType
     ? await typeNames(
         sql,
@@ -332,14 +332,14 @@ async function statsOfRows(
       {
         key,
         name: names === null ? nameOf(key) : (names.get(key) ?? key),
-        ...columnsOf(lineOf(group, frame, kind, false)),
+        ...columnsOf(lineOf(group, frame, kind)),
       },
     ];
   });
   const { several = 0, unrepresentable = 0 } = groups.leftOut([all])[0] ?? {};
   return {
     ...frame,
-    lines: [lineOf(all, frame, kind, withBins)],
+    lines: [lineOf(all, frame, kind)],
     leftOut: { several, unrepresentable },
     apart: groups.isTruncated
       ? 'too many'
@@ -351,15 +351,10 @@ async function statsOfRows(
 }
 
 /** A group as a line: what it has in each bucket, and in all. */
-function lineOf(
-  group: EventGroup,
-  { starts }: SeriesFrame,
-  kind: RowsAsked['kind'],
-  withBins: boolean,
-): SummaryLine {
+function lineOf(group: EventGroup, { starts }: SeriesFrame, kind: RowsAsked['kind']): SummaryLine {
   const none = noStats(kind);
   const ofTally = ({ summaries, count }: Pick<EventGroup, 'summaries' | 'count'>): Stats =>
-    statsOf(summaries[0] ?? null, count, withBins);
+    statsOf(summaries[0] ?? null, count);
   return {
     value: null,
     stats: starts.map((_, index) => {

@@ -2,7 +2,7 @@
 
 import { isDeepStrictEqual } from 'node:util';
 import type { SeriesRows } from '../../api-types/answers.ts';
-import { STATS } from '../../base/measures.ts';
+import { HISTOGRAM, STATS } from '../../base/measures.ts';
 import { TimeSlice } from '../../base/time-slice.ts';
 import { MOST_BUCKETS, WIDTHS } from '../../base/widths.ts';
 import { Rejection } from '../../errors.ts';
@@ -230,13 +230,12 @@ export function seriesRead(now: () => number): AppRead {
       withBefore: accumulated,
     } as const;
     const question = questionOf(query);
-    const withBins = query.stat.includes('histogram');
     const series =
       question === null
         ? await countLines(events, request, query)
         : question === 'not counted'
           ? question
-          : await events.summarySeries({ ...request, question, topTypes: TOP_LINES, withBins });
+          : await events.summarySeries({ ...request, question, topTypes: TOP_LINES });
     if (series === 'not counted yet') return COUNTED_LATER;
     if (series === 'not counted')
       return (
@@ -249,7 +248,7 @@ export function seriesRead(now: () => number): AppRead {
     if (typeof series === 'string') return invalidParameters(PROBLEMS[series], 'interval');
     const { bucket, timezone, countsOnlyBefore } = series;
     const histogram =
-      withBins && 'leftOut' in series
+      query.stat.includes(HISTOGRAM) && 'leftOut' in series
         ? histogramOfAll(
             series.lines.map(({ overall }) => overall),
             query.bins,
@@ -312,7 +311,7 @@ function questionOf({
   const field = fieldFilterOf({ filter });
   if (field === null && filter.length > 0) return 'not counted';
   const kind = of === null ? 'value' : stat.includes('distinct') ? 'distinct' : 'number';
-  return { kind, of, by: isPath(by) ? by : null, filter: field };
+  return { kind, of, by: isPath(by) ? by : null, filter: field, stats: stat };
 }
 
 /** The refusal for the first field of a query whose counts do not answer it. */

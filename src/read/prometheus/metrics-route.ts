@@ -267,11 +267,13 @@ async function addNumbers(
   now: () => number,
 ): Promise<Rejection | null> {
   const request = { appId: app.id, typeIds: null, from: null, until: now() + 1, timezone: 'UTC' } as const;
-  const counted = await place.events.numberSeries({ ...request, buckets: 12, exactEnds: 'start' }, path);
+  const question = { kind: 'number', of: path, by: null, filter: null, stats: ['sum'] } as const;
+  const counted = await place.events.summarySeries({ ...request, question, buckets: 12, exactEnds: 'start' });
   if (typeof counted === 'string') return (await reasonOf(place, app, 'number', path)) ?? CUT_SHORT;
   const labels = { app: app.appId, field: spellPath(path) };
-  numbers.push({ labels, value: counted.overall.count });
-  sums.push({ labels, value: Number(counted.overall.sum ?? 0) });
+  const overall = counted.lines[0]?.overall;
+  numbers.push({ labels, value: overall?.count ?? 0 });
+  sums.push({ labels, value: overall !== undefined && 'sum' in overall ? Number(overall.sum) : 0 });
   return null;
 }
 

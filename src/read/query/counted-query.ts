@@ -62,11 +62,11 @@ export async function answerOfCounts(
   if (lines === null) return null;
   const values = lines.flatMap(({ value, isOther }) => (value === null || isOther ? [] : [value]));
   const series: SummarySeries[] = [];
-  for (const { path, kind } of measures) {
+  for (const { path, kind, stats } of measures) {
     const { by, filter } = question;
     const one = await events.summarySeries({
       ...request,
-      question: { kind, of: path, by, filter },
+      question: { kind, of: path, by, filter, stats },
       ...(by !== null && { values }),
     });
     if (typeof one === 'string') return null;

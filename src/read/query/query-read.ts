@@ -4,7 +4,6 @@
  */
 import type { Logger } from 'pino';
 import type { QueryLine } from '../../api-types/answers.ts';
-import { isQuantile } from '../../base/measures.ts';
 import { type SearchedBy, searchedByBoth } from '../../base/searched-by.ts';
 import { inSlices, TimeSlice } from '../../base/time-slice.ts';
 import { invalidField, Rejection } from '../../errors.ts';
@@ -13,6 +12,7 @@ import { Query } from '../../http/query.ts';
 import type { ReadPlace, ReadSlots, ReadTurn } from '../../http/read-slots.ts';
 import type { SeriesRequest } from '../../storage/counts/series.ts';
 import { EventGroups } from '../../storage/fields/event-groups.ts';
+import { partsFor } from '../../storage/fields/number-summary.ts';
 import type { EventSearch } from '../../storage/read/event-search.ts';
 import type { Position } from '../../storage/read/positions.ts';
 import { type AppRead, appReadByParts, type ReadCall } from '../app-read.ts';
@@ -284,7 +284,7 @@ class RowsAnswer {
       measures: measures.map(({ path, kind, stats }) => ({
         path,
         kind,
-        parts: { squares: stats.includes('stddev'), bins: stats.some(isQuantile) },
+        parts: partsFor(stats),
       })),
       starts: buckets === null ? [] : begun.frame.starts,
       maxBytes: options.maxMemoryBytes ?? MAX_MEMORY_BYTES,

@@ -8,6 +8,7 @@
 
 import { countWhile } from '../../base/bisect.ts';
 import { type MEASURES, SHARES, type Stat } from '../../base/measures.ts';
+import { sum } from '../../base/sum.ts';
 import { TimeSlice } from '../../base/time-slice.ts';
 import type { Transaction, Transactions } from '../database/connect.ts';
 import {
@@ -32,7 +33,7 @@ import {
   type SeriesRow,
 } from '../fields/field-scope.ts';
 import { matchingRows } from '../fields/matching-rows.ts';
-import { type LeftOut, NumberSummary } from '../fields/number-summary.ts';
+import { type LeftOut, NumberSummary, partsFor } from '../fields/number-summary.ts';
 import type { FieldKind } from '../fields/payload-values.ts';
 import { EVERY_ROW } from '../fields/row-filter.ts';
 import type { Bins } from '../fields/sketch.ts';
@@ -51,8 +52,8 @@ const TOP_VALUES = 50;
 /** Cells of sliding windows that are in memory at once. */
 const WINDOW_CELLS_AT_ONCE = 2_000;
 
-/** Statistics of the numbers of some events. Texts are exact, as JSON; null where there are no numbers. @prop bins where they are asked for */
-export type NumberStats = { readonly count: number; readonly sum: string; readonly bins?: Bins } & {
+/** Statistics of the numbers of some events. Texts are exact, as JSON; null where there are no numbers. */
+export type NumberStats = { readonly count: number; readonly sum: string; readonly bins: Bins } & {
   readonly [name in Stat]: (typeof MEASURES)[name]['kind'] extends 'exact' ? string | null : number | null;
 };
 
@@ -82,14 +83,14 @@ export interface SummaryQuestion {
   readonly filter: FieldFilter | null;
   /** Whether lines are shown apart by event type, for each of the request's types: `by` is null, and a value is the type's internal id. */
   readonly byType?: boolean;
+  /** The statistics of numbers that are needed, the histogram among them; absent: all. Others need not be right. */
+  readonly stats?: readonly string[];
 }
 
 export interface SummaryRequest extends SeriesRequest {
   readonly question: SummaryQuestion;
   /** With `by`: these values are shown apart, as JSON, and not those with the most events. */
   readonly values?: readonly string[];
-  /** Whether statistics of numbers have the bins of these. */
-  readonly withBins?: boolean;
 }
 
 export interface SummaryLine {
@@ -149,7 +150,7 @@ export async function readSummaryWindows(
     const atOnce = Math.max(1, Math.floor(WINDOW_CELLS_AT_ONCE / layout.cells));
     for (let at = 0; at < lines.length; at += atOnce) {
       const some = new Map(
-        lines.slice(at, at + atOnce).map((line) => [line, new LineBuckets(starts, scope.question.kind)]),
+        lines.slice(at, at + atOnce).map((line) => [line, new LineBuckets(starts, scope.question)]),
       );
       for (const { line, cell } of cells) some.get(line)?.add(cell.bucket, cell.count, cell.summary);
       const chosen = scope.chosen.filter(({ line }) => some.has(line));
@@ -324,7 +325,7 @@ async function readLines(
   const lines = new Map<string | null, LineBuckets>();
   const lineOf = (text: string | null): LineBuckets => {
     const key = text !== null && shown.has(text) ? text : null;
-    const known = lines.get(key) ?? new LineBuckets(plan.buckets.starts, scope.question.kind);
+    const known = lines.get(key) ?? new LineBuckets(plan.buckets.starts, scope.question);
     lines.set(key, known);
     return known;
   };
@@ -332,7 +333,7 @@ async function readLines(
   lineOf(null);
   for (const { line, cell } of cells) lineOf(line).add(cell.bucket, cell.count, cell.summary);
   await addCells(tx, scope, parts, lineOf);
-  const made = [...lines].map(([value, buckets]) => ({ value, ...buckets.finish(request.withBins) }));
+  const made = [...lines].map(([value, buckets]) => ({ value, ...buckets.finish() }));
   const leftOut = made.reduce(
     (sum, { left }) => ({
       several: sum.several + left.several,
@@ -545,13 +546,14 @@ function within(
 /** What a line has in each bucket. */
 class LineBuckets {
   readonly #starts: readonly number[];
-  readonly #kind: FieldKind;
+  readonly #newSummary: () => Summary | null;
   readonly #counts: number[];
   readonly #summaries: (Summary | null)[];
 
-  constructor(starts: readonly number[], kind: FieldKind) {
+  constructor(starts: readonly number[], { kind, stats }: SummaryQuestion) {
+    const parts = partsFor(stats);
     this.#starts = starts;
-    this.#kind = kind;
+    this.#newSummary = () => newSummary(kind, parts);
     this.#counts = starts.map(() => 0);
     this.#summaries = starts.map(() => null);
   }
@@ -569,24 +571,20 @@ class LineBuckets {
     if (summary !== null) this.#summaryAt(index)?.addBytes(summary);
   }
 
-  finish(withBins = false): {
+  finish(): {
     readonly stats: readonly Stats[];
     readonly overall: Stats;
     readonly left: LeftOut;
   } {
-    const whole = newSummary(this.#kind);
+    const whole = this.#newSummary();
     for (const summary of this.#summaries) if (summary !== null && whole !== null) addSummary(whole, summary);
     const stats = this.#counts.map((count, index) =>
-      statsOf(this.#summaries[index] ?? newSummary(this.#kind), count, withBins),
+      statsOf(this.#summaries[index] ?? this.#newSummary(), count),
     );
     const left = whole instanceof NumberSummary ? whole.leftOut : { several: 0, unrepresentable: 0 };
     return {
       stats,
-      overall: statsOf(
-        whole,
-        this.#counts.reduce((sum, count) => sum + count, 0),
-        withBins,
-      ),
+      overall: statsOf(whole, sum(this.#counts)),
       left,
     };
   }
@@ -599,7 +597,7 @@ class LineBuckets {
   async windows(length: number, isSparse: boolean): Promise<readonly (Stats | null)[]> {
     const merged = (a: Summary | null, b: Summary | null): Summary | null => {
       if (a === null || b === null) return a ?? b;
-      const both = newSummary(this.#kind);
+      const both = this.#newSummary();
       for (const one of both === null ? [] : [a, b]) if (both !== null) addSummary(both, one);
       return both;
     };
@@ -618,7 +616,7 @@ class LineBuckets {
     for (let at = 0; at + length <= ends.length; at += 1) {
       const count = (before[at + length] ?? 0) - (before[at] ?? 0);
       const second = at % length === 0 ? null : (begins[at + length - 1] ?? null);
-      const whole = merged(ends[at] ?? null, second) ?? newSummary(this.#kind);
+      const whole = merged(ends[at] ?? null, second) ?? this.#newSummary();
       found.push(isSparse && count === 0 ? null : statsOf(whole, count));
       if (slices.isOver) await slices.next();
     }
@@ -626,7 +624,7 @@ class LineBuckets {
   }
 
   #summaryAt(index: number): Summary | null {
-    const known = this.#summaries[index] ?? newSummary(this.#kind);
+    const known = this.#summaries[index] ?? this.#newSummary();
     this.#summaries[index] = known;
     return known;
   }
@@ -638,9 +636,8 @@ class LineBuckets {
 }
 
 /** @param count of the events */
-export function statsOf(summary: Summary | null, count: number, withBins = false): Stats {
-  if (summary instanceof NumberSummary)
-    return { ...numberStatsOf(summary), ...(withBins && { bins: summary.bins }) };
+export function statsOf(summary: Summary | null, count: number): Stats {
+  if (summary instanceof NumberSummary) return numberStatsOf(summary);
   if (summary instanceof DistinctValues) return { count, distinct: summary.count, exact: summary.isExact };
   return { count };
 }
@@ -650,13 +647,14 @@ export function noStats(kind: FieldKind): Stats {
   return statsOf(newSummary(kind), 0);
 }
 
-export function numberStatsOf(numbers: NumberSummary): NumberStats {
-  const { count, sum, min, max } = numbers;
+function numberStatsOf(numbers: NumberSummary): NumberStats {
+  const { count, sum, min, max, bins } = numbers;
   const inRange = (quantile: number | null): number | null =>
     quantile === null ? null : Math.min(Math.max(quantile, Number(min)), Number(max));
-  const [p50 = null, p90 = null, p95 = null, p99 = null] = numbers.bins.quantiles(SHARES).map(inRange);
+  const [p50 = null, p90 = null, p95 = null, p99 = null] = bins.quantiles(SHARES).map(inRange);
   const avg = count === 0 ? null : quotient(sum, BigInt(count));
-  return { count, sum: decimalText(sum), avg, min, max, stddev: deviationOf(numbers), p50, p90, p95, p99 };
+  const stddev = deviationOf(numbers);
+  return { count, sum: decimalText(sum), avg, min, max, stddev, p50, p90, p95, p99, bins };
 }
 
 /** The standard deviation of a sample, from exact sums: √((n Σx² − (Σx)²) / (n (n − 1))). */
@@ -668,37 +666,4 @@ function deviationOf({ count, sum, squares }: NumberSummary): number | null {
     n * squares.units * 10n ** BigInt(scale - squares.scale) -
     sum.units ** 2n * 10n ** BigInt(scale - 2 * sum.scale);
   return Math.sqrt(quotient({ units, scale }, n * (n - 1n)));
-}
-
-/** Statistics of the numbers of a field by bucket, as one line. */
-export interface NumberSeries extends SeriesFrame {
-  /** One for each start. */
-  readonly stats: readonly NumberStats[];
-  /** Statistics of the whole interval. */
-  readonly overall: NumberStats;
-  readonly leftOut: LeftOut;
-}
-
-/**
- * Statistics of the numbers of a field, exact but for the quantiles.
- * @returns `not counted` where the field is not declared as one of numbers, or not complete for the interval
- */
-export async function readNumberSeries(
-  sql: Transactions,
-  request: SeriesRequest & Pick<SummaryRequest, 'withBins'>,
-  path: readonly string[],
-): Promise<NumberSeries | BucketsProblem | NotCounted> {
-  const question = { kind: 'number', of: path, by: null, filter: null } as const;
-  const series = await readSummarySeries(sql, { ...request, question });
-  if (typeof series === 'string') return series;
-  const { lines, leftOut, completeFrom: _, ...frame } = series;
-  const [line] = lines;
-  const none = numberStatsOf(new NumberSummary());
-  const numbers = (stats: Stats): NumberStats => ('sum' in stats ? stats : none);
-  return {
-    ...frame,
-    stats: (line?.stats ?? []).map(numbers),
-    overall: line === undefined ? none : numbers(line.overall),
-    leftOut,
-  };
 }

@@ -24,7 +24,7 @@ import type { Fragment, Transaction } from '../database/connect.ts';
 import { readRetention } from '../retention.ts';
 import type { DeclaredField, FieldState } from './declared-fields.ts';
 import { DistinctValues } from './distinct-values.ts';
-import { NumberSummary } from './number-summary.ts';
+import { type NumberParts, NumberSummary } from './number-summary.ts';
 import { PayloadValues } from './payload-values.ts';
 import { DISTINCT, MANY, NONE, NUMBERS, OTHER } from './value-text.ts';
 
@@ -68,9 +68,10 @@ export interface CountedCell extends Cell, SeriesKey {
 /** No text of JSON on one line has it. */
 const SEPARATOR = '\n';
 
-export function newSummary(kind: DeclaredField['kind']): Summary | null {
+/** @param parts what of numbers is kept, by default all */
+export function newSummary(kind: DeclaredField['kind'], parts?: NumberParts): Summary | null {
   if (kind === 'value') return null;
-  return kind === 'number' ? new NumberSummary() : new DistinctValues();
+  return kind === 'number' ? new NumberSummary(parts) : new DistinctValues();
 }
 
 /** Adds one summary to another of the same kind. */

@@ -64,6 +64,9 @@ export class ReadNumber {
   }
 }
 
+/** The number of few digits that is being added. */
+const fewDigits = new ReadNumber();
+
 /** Adds up numbers. Those of few digits cost no big integer each. */
 export class DecimalSum {
   /** Sums of units by their scale. */
@@ -78,6 +81,12 @@ export class DecimalSum {
 
   addDecimal(decimal: Decimal): void {
     this.#addBig(decimal);
+  }
+
+  /** Adds what {@link decimalText} has written. */
+  addText(text: string): void {
+    if (text.length <= SAFE_LENGTH && fewDigits.read(text)) this.add(fewDigits);
+    else this.#addBig(parseText(text));
   }
 
   /** Adds the square of a number. */

@@ -9,7 +9,7 @@ import { countWhile } from '../../base/bisect.ts';
 import { ownText } from '../../base/own-text.ts';
 import { sum } from '../../base/sum.ts';
 import type { TextPart } from '../../json/path-walk.ts';
-import { addSummary, type Summary } from './count-minutes.ts';
+import { addSummary, newSummary, type Summary } from './count-minutes.ts';
 import { DistinctValues } from './distinct-values.ts';
 import { type LeftOut, type NumberParts, NumberSummary } from './number-summary.ts';
 import { type FieldKind, PayloadValues } from './payload-values.ts';
@@ -60,9 +60,7 @@ class OwnTally implements Tally {
   readonly summaries: Summary[];
 
   constructor(measures: readonly Measure[]) {
-    this.summaries = measures.map(({ kind, parts }) =>
-      kind === 'distinct' ? new DistinctValues() : new NumberSummary(parts),
-    );
+    this.summaries = measures.flatMap(({ kind, parts }) => newSummary(kind, parts) ?? []);
   }
 
   add({ count, summaries }: Tally): void {

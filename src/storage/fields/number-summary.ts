@@ -2,16 +2,9 @@
  * What is kept of the numbers of a field: their count, exact sum and sum of squares, minimum and maximum, and a sketch of their quantiles.
  * Summaries can be added in any order. As bytes they are added by concatenation, so that SQL adds them, too (string_agg).
  */
+import { HISTOGRAM, isQuantile } from '../../base/measures.ts';
 import { ownText } from '../../base/own-text.ts';
-import {
-  compare,
-  type Decimal,
-  DecimalSum,
-  decimalOf,
-  decimalText,
-  parseText,
-  ReadNumber,
-} from './decimal-sum.ts';
+import { compare, type Decimal, DecimalSum, decimalOf, decimalText, ReadNumber } from './decimal-sum.ts';
 import { Bins, binOf } from './sketch.ts';
 
 /** Version of the bytes of a summary. */
@@ -45,6 +38,16 @@ export interface NumberParts {
 }
 
 const ALL_PARTS: NumberParts = { squares: true, bins: true };
+
+/** What these statistics need. @param stats absent: all that there are */
+export function partsFor(stats?: readonly string[]): NumberParts {
+  if (stats === undefined) return ALL_PARTS;
+  const bins = stats.some((stat) => stat === HISTOGRAM || isQuantile(stat));
+  return { squares: stats.includes('stddev'), bins };
+}
+
+/** Where the bins of a summary are read to; each merges them at once. */
+const [readBins, readCounts]: [number[], number[]] = [[], []];
 
 /** The number that is being added. */
 const number = new ReadNumber();
@@ -115,7 +118,7 @@ export class NumberSummary {
     this.#unrepresentable += other.#unrepresentable;
     this.#sum.addDecimal(other.sum);
     this.#addSquares(other.squares);
-    this.#bins.addBins(other.#bins);
+    if (this.#hasBins) this.#bins.addBins(other.#bins);
     for (const extreme of [other.#min, other.#max])
       if (extreme !== null) this.#widen(extreme.literal, extreme.double);
   }
@@ -130,19 +133,23 @@ export class NumberSummary {
       this.#count += count;
       this.#several += from.integer();
       this.#unrepresentable += from.integer();
-      this.#sum.addDecimal(parseText(from.text()));
+      this.#sum.addText(from.text());
       const squares = version === VERSION ? from.text() : '';
-      if (squares !== '' || count > 0) this.#addSquares(squares === '' ? null : parseText(squares));
+      if (squares !== '') this.#squares?.addText(squares);
+      else if (count > 0) this.#squares = null;
       for (const literal of [from.text(), from.text()])
         if (literal !== '') this.#widen(literal, Number(literal));
-      const [bins, counts]: [number[], number[]] = [[], []];
-      let bin = 0;
-      for (let left = from.integer(); left > 0; left -= 1) {
-        bin += from.integer();
-        bins.push(bin);
-        counts.push(from.integer());
+      const size = from.integer();
+      if (!this.#hasBins) {
+        from.skip(2 * size);
+        continue;
       }
-      this.#bins.addSorted(bins, counts);
+      for (let [at, bin] = [0, 0]; at < size; at += 1) {
+        bin += from.integer();
+        readBins[at] = bin;
+        readCounts[at] = from.integer();
+      }
+      this.#bins.addSorted(readBins, readCounts, size);
     }
   }
 
@@ -261,6 +268,11 @@ class Reader {
       value += (byte % LOW) * factor;
     }
     return signed(value);
+  }
+
+  /** Passes over so many integers. */
+  skip(integers: number): void {
+    for (let left = integers; left > 0; ) if (this.byte() < LOW) left -= 1;
   }
 
   text(): string {

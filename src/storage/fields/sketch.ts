@@ -135,18 +135,18 @@ export class Bins {
   }
 
   addBins(other: Bins): void {
-    this.addSorted(other.#bins, other.#counts);
+    this.addSorted(other.#bins, other.#counts, other.size);
   }
 
-  /** @param bins ascending, each once @param counts of each, none of them 0 */
-  addSorted(bins: readonly number[], counts: readonly number[]): void {
+  /** @param bins ascending, each once @param counts of each, none of them 0 @param size how many there are of both */
+  addSorted(bins: readonly number[], counts: readonly number[], size: number): void {
     if (this.#bins.length === 0) {
-      this.#bins = [...bins];
-      this.#counts = [...counts];
-    } else if (bins.length * SEARCHED < this.#bins.length) {
-      for (const [at, bin] of bins.entries()) this.add(bin, counts[at] ?? 0);
+      this.#bins = bins.slice(0, size);
+      this.#counts = counts.slice(0, size);
+    } else if (size * SEARCHED < this.#bins.length) {
+      for (let at = 0; at < size; at += 1) this.add(bins[at] ?? 0, counts[at] ?? 0);
     } else {
-      this.#merge(bins, counts);
+      this.#merge(bins, counts, size);
     }
   }
 
@@ -182,19 +182,28 @@ export class Bins {
     return low;
   }
 
-  #merge(bins: readonly number[], counts: readonly number[]): void {
-    const [mergedBins, mergedCounts]: [number[], number[]] = [[], []];
-    let [own, other] = [0, 0];
-    while (own < this.#bins.length || other < bins.length) {
-      const [ownBin = Infinity, otherBin = Infinity] = [this.#bins[own], bins[other]];
-      let count = 0;
-      if (ownBin <= otherBin) count += this.#counts[own++] ?? 0;
-      if (otherBin <= ownBin) count += counts[other++] ?? 0;
-      if (count === 0) continue;
-      mergedBins.push(Math.min(ownBin, otherBin));
-      mergedCounts.push(count);
+  /** From the last bin on, in place: most bins are there already. */
+  #merge(bins: readonly number[], counts: readonly number[], size: number): void {
+    const [ownBins, ownCounts] = [this.#bins, this.#counts];
+    let own = ownBins.length - 1;
+    for (let [at, other] = [0, 0]; other < size; other += 1) {
+      const bin = bins[other] ?? 0;
+      while (at <= own && (ownBins[at] ?? 0) < bin) at += 1;
+      if (at > own || ownBins[at] !== bin) ownCounts[ownBins.push(0) - 1] = 0;
     }
-    this.#bins = mergedBins;
-    this.#counts = mergedCounts;
+    let hasEmpty = false;
+    for (let [at, other] = [ownBins.length - 1, size - 1]; other >= 0; at -= 1) {
+      const ownBin = own < 0 ? -Infinity : (ownBins[own] ?? 0);
+      const bin = bins[other] ?? 0;
+      let count = 0;
+      if (ownBin >= bin) count += ownCounts[own--] ?? 0;
+      if (bin >= ownBin) count += counts[other--] ?? 0;
+      ownBins[at] = Math.max(ownBin, bin);
+      ownCounts[at] = count;
+      hasEmpty ||= count === 0;
+    }
+    if (!hasEmpty) return;
+    this.#bins = ownBins.filter((_, at) => ownCounts[at] !== 0);
+    this.#counts = ownCounts.filter((count) => count !== 0);
   }
 }

@@ -17,7 +17,6 @@ import {
 import type { Interval } from '../counts/intervals.ts';
 import { readFrame, readSeries, type SeriesRequest } from '../counts/series.ts';
 import {
-  readNumberSeries,
   readSummarySeries,
   readSummaryWindows,
   type SummaryRequest,
@@ -135,9 +134,6 @@ function readsOf(sql: Sql, routes: ReadRoutes) {
     /** Counts by bucket and value of a declared field; of the events that pass a filter on the same field, where one is given. */
     valueSeries: (request: FieldSeriesRequest, path: readonly string[], only?: FieldFilter | null) =>
       counted(request.appId, (own) => readValueSeries(own, request, path, only)),
-    /** Statistics of the numbers of a declared field by bucket. */
-    numberSeries: (request: Parameters<typeof readNumberSeries>[1], path: readonly string[]) =>
-      counted(request.appId, (own) => readNumberSeries(own, request, path)),
     /** Statistics, or events, by bucket, and by the values of another path. */
     summarySeries: (request: SummaryRequest) =>
       counted(request.appId, (own) => readSummarySeries(own, request)),

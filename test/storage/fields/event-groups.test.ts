@@ -3,8 +3,8 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { expect, test } from 'vitest';
 import { atOnce } from '../../../src/base/time-slice.ts';
-import { numberStatsOf } from '../../../src/storage/counts/summary-series.ts';
-import { MinuteCells } from '../../../src/storage/fields/count-minutes.ts';
+import { statsOf } from '../../../src/storage/counts/summary-series.ts';
+import { MinuteCells, type Summary } from '../../../src/storage/fields/count-minutes.ts';
 import type { DeclaredField } from '../../../src/storage/fields/declared-fields.ts';
 import { EventGroups, type Measure } from '../../../src/storage/fields/event-groups.ts';
 import { NumberSummary } from '../../../src/storage/fields/number-summary.ts';
@@ -64,21 +64,32 @@ test('counts by minute keep no payload that a value lay in', () => {
   expect(minutes.list()).toHaveLength(4_000);
 });
 
-test('of a summary only the parts that are asked for are kept, and all else is the same', () => {
-  const statsOf = (parts: Measure['parts']) => {
+test('of a summary only the parts that are asked for are kept, and all else is the same, counted or read from bytes', () => {
+  const numbers = ['1', '2.5', '1e3', '-7', '99999999999999999999'];
+  const counted = (parts: Measure['parts']): Summary | undefined => {
     const measure: Measure = { path: ['n'], kind: 'number', ...(parts && { parts }) };
     const groups = new EventGroups({ by: [], measures: [measure], starts: [], maxBytes: 1_048_576 });
-    for (const n of ['1', '2.5', '1e3', '-7', '99999999999999999999'])
-      groups.add({ at: 0, payload: `{"n":${n}}` });
-    const [all] = atOnce(groups.top(1));
-    const [summary] = all?.summaries ?? [];
-    if (!(summary instanceof NumberSummary)) throw new Error('There are no statistics.');
-    return numberStatsOf(summary);
+    for (const n of numbers) groups.add({ at: 0, payload: `{"n":${n}}` });
+    return atOnce(groups.top(1))[0]?.summaries[0];
   };
-  const whole = statsOf(undefined);
-  expect(whole.p50).toBeCloseTo(2.5, 1);
-  const quantiles = { p50: null, p90: null, p95: null, p99: null };
-  expect(statsOf({ squares: true, bins: true })).toEqual(whole);
-  expect(statsOf({ squares: false, bins: true })).toEqual({ ...whole, stddev: null });
-  expect(statsOf({ squares: true, bins: false })).toEqual({ ...whole, ...quantiles });
+  const bytes = counted(undefined)?.toBytes() ?? Buffer.alloc(0);
+  const read = (parts: Measure['parts']): Summary => {
+    const [first, second] = [new NumberSummary(parts), new NumberSummary(parts)];
+    first.addBytes(Buffer.concat([bytes, bytes]));
+    second.addBytes(bytes);
+    first.add(second);
+    return first;
+  };
+  for (const made of [counted, read]) {
+    const stats = (parts?: Measure['parts']) => {
+      const { bins: _, ...shown } = { bins: null, ...statsOf(made(parts) ?? null, 0) };
+      return shown;
+    };
+    const whole = stats();
+    expect(whole).toHaveProperty('p50', expect.closeTo(2.5, 1));
+    const quantiles = { p50: null, p90: null, p95: null, p99: null };
+    expect(stats({ squares: true, bins: true })).toEqual(whole);
+    expect(stats({ squares: false, bins: true })).toEqual({ ...whole, stddev: null });
+    expect(stats({ squares: true, bins: false })).toEqual({ ...whole, ...quantiles });
+  }
 });

@@ -1,10 +1,11 @@
 /** Summaries of numbers are exact, but for quantiles, whose error is bounded; and they can be added in any order. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { numberStatsOf } from '../../../src/storage/counts/summary-series.ts';
+import { statsOf } from '../../../src/storage/counts/summary-series.ts';
 import { decimalText, parseText } from '../../../src/storage/fields/decimal-sum.ts';
 import { NumberSummary } from '../../../src/storage/fields/number-summary.ts';
-import { binOf, histogramOf, MOST_BINS, MOST_ERROR } from '../../../src/storage/fields/sketch.ts';
+import { Bins, binOf, histogramOf, MOST_BINS, MOST_ERROR } from '../../../src/storage/fields/sketch.ts';
+import { seededRandom } from '../../support/field-oracle.ts';
 import { runs, sized } from '../../support/fuzz.ts';
 
 function summaryOf(...literals: string[]): NumberSummary {
@@ -202,8 +203,11 @@ test('what a release without squares has counted has none, but all else', () => 
   again.addBytes(Buffer.concat([summaryOf('5').toBytes(), read.toBytes()]));
   expect(again.squares).toBeNull();
   expect(shown(again)).toMatchObject({ count: 3, sum: '8' });
-  expect(numberStatsOf(again).stddev).toBeNull();
-  expect(numberStatsOf(summaryOf('2', '4', '4', '4', '5', '5', '7', '9')).stddev).toBe(Math.sqrt(32 / 7));
+  expect(statsOf(again, 0)).toHaveProperty('stddev', null);
+  expect(statsOf(summaryOf('2', '4', '4', '4', '5', '5', '7', '9'), 0)).toHaveProperty(
+    'stddev',
+    Math.sqrt(32 / 7),
+  );
   expect(() => read.addBytes(Buffer.from([3]))).toThrow('unknown version');
 });
 
@@ -238,4 +242,27 @@ describe('the bins', () => {
     const numbers = [-1e29, -3, -1e-60, 0, 1e-60, 0.5, 3, 1e29];
     expect(numbers.map(binOf).toSorted((a, b) => a - b)).toEqual(numbers.map(binOf));
   });
+});
+
+test('bins are merged as a map of counts is, in any order and number, and those without a count are gone', () => {
+  const random = seededRandom(9);
+  for (let round = 0; round < 300; round += 1) {
+    const [bins, expected] = [new Bins(), new Map<number, number>()];
+    for (let part = 0; part < 6; part += 1) {
+      const some = new Map<number, number>();
+      for (let n = random(1 + random(40)); n > 0; n -= 1)
+        some.set(random(60) - 30, 1 + random(4) - 3 * random(2));
+      const sorted = [...some].filter(([, count]) => count !== 0).sort(([a], [b]) => a - b);
+      // What was read before is longer, and none of it may be taken.
+      const before = [7, 8, 9];
+      const columns = [0, 1].map((at) => [...sorted.map((one) => one[at] ?? 0), ...before]);
+      bins.addSorted(columns[0] ?? [], columns[1] ?? [], sorted.length);
+      for (const [bin, count] of sorted) expected.set(bin, (expected.get(bin) ?? 0) + count);
+    }
+    const found: [number, number][] = [];
+    bins.forEach((bin, count) => {
+      found.push([bin, count]);
+    });
+    expect(found).toEqual([...expected].filter(([, count]) => count !== 0).sort(([a], [b]) => a - b));
+  }
 });
