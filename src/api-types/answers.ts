@@ -237,13 +237,13 @@ export interface LoggingToken {
 }
 
 /** The apps that wait in the bin. */
-export interface RemovedAppList {
+export interface RemovedAppList<Time = string> {
   readonly apps: readonly {
     readonly appId: string;
     readonly name: string;
-    readonly removedAt: string;
+    readonly removedAt: Time;
     /** When it is deleted with its events and counts. */
-    readonly erasedAt: string;
+    readonly erasedAt: Time;
   }[];
 }
 
@@ -324,12 +324,12 @@ export interface Member<Time = string> {
   readonly addedAt: Time;
 }
 
-export interface Invitation {
+export interface Invitation<Time = string> {
   readonly invitationId: string;
   readonly email: string;
   readonly role: Role;
-  readonly createdAt: string;
-  readonly expiresAt: string;
+  readonly createdAt: Time;
+  readonly expiresAt: Time;
 }
 
 export interface MemberList {
@@ -388,16 +388,19 @@ export interface CodeSignIn {
   readonly wrongCodes: number;
 }
 
+export interface ListedSession<Time = string> {
+  readonly sessionId: string;
+  /** "Firefox on Linux"; null: an earlier release did not store it. */
+  readonly device: string | null;
+  readonly address: string | null;
+  readonly createdAt: Time;
+  /** Exact to some minutes. */
+  readonly lastUsedAt: Time;
+  readonly isCurrent: boolean;
+}
+
 export interface SessionList {
-  readonly sessions: readonly {
-    readonly sessionId: string;
-    /** Null: an earlier release did not store it. */
-    readonly device: string | null;
-    readonly address: string | null;
-    readonly createdAt: string;
-    readonly lastUsedAt: string;
-    readonly isCurrent: boolean;
-  }[];
+  readonly sessions: readonly ListedSession[];
 }
 
 export interface EndedSessions {
@@ -405,9 +408,9 @@ export interface EndedSessions {
   readonly ended: number;
 }
 
-export interface SecondFactorState {
+export interface SecondFactorState<Time = string> {
   /** Null: sign-ins need no code. */
-  readonly enabledAt: string | null;
+  readonly enabledAt: Time | null;
   readonly recoveryCodesLeft: number;
   /** After too many wrong codes: until a recovery code is used, codes of the authenticator are refused. */
   readonly recoveryCodeNeeded: boolean;
@@ -415,8 +418,10 @@ export interface SecondFactorState {
 
 /** A second factor that is to be confirmed by a code. */
 export interface Enrollment {
+  /** In base32, for typing. */
   readonly secret: string;
   readonly uri: string;
+  /** The path of an SVG, and its width and height in units of it. */
   readonly qr: { readonly size: number; readonly path: string };
 }
 
@@ -457,11 +462,14 @@ export interface BoardReference {
   readonly boardId: string;
 }
 
+/** A saved view on a board. */
+export type BoardView = Pick<SavedView, 'viewId' | 'name' | 'search'>;
+
 /** Saved views on one page. */
 export interface Board extends BoardReference {
   readonly name: string;
-  /** In their order. */
-  readonly views: readonly Pick<SavedView, 'viewId' | 'name' | 'search'>[];
+  /** In their order. Fewer than two where views were removed since. */
+  readonly views: readonly BoardView[];
 }
 
 export interface BoardList {
@@ -469,7 +477,7 @@ export interface BoardList {
 }
 
 /** A view of a board with its numbers; all charts are of one snapshot. */
-export interface BoardChart extends Pick<SavedView, 'viewId' | 'name' | 'search'> {
+export interface BoardChart extends BoardView {
   readonly series: Series | null;
   /** The events that are a part of the others, for a ratio. */
   readonly part: Series | null;
@@ -625,15 +633,15 @@ export interface DigestState {
 export type AnnotationKind = 'deployment' | 'incident' | 'note';
 
 /** What happened to an app at a time. */
-export interface Annotation {
+export interface Annotation<Time = string> {
   readonly annotationId: string;
   readonly kind: AnnotationKind;
-  readonly at: string;
+  readonly at: Time;
   /** Null: it happened at one instant. */
-  readonly until: string | null;
+  readonly until: Time | null;
   readonly text: string;
-  readonly createdAt: string;
-  /** Null: a logging token wrote it. For members alone. */
+  readonly createdAt: Time;
+  /** Email of the account that wrote it; null: a logging token did, or the account is gone. For members alone. */
   readonly createdBy?: string | null;
 }
 
@@ -670,11 +678,8 @@ export interface RetentionPreview {
 }
 
 /** Limits of an app; null: none. */
-export interface AppLimits {
+export interface AppLimits extends LimitValues {
   readonly appId: string;
-  readonly createPerMinute: number | null;
-  readonly bytesPerDay: number | null;
-  readonly types: number | null;
   /** What was set for this app; null: the default applies. */
   readonly own: LimitValues;
   /** The highest that the operator lets an app have; null: any. */
@@ -682,13 +687,16 @@ export interface AppLimits {
 }
 
 export interface LimitValues {
+  /** Accepted create requests in any 60 seconds. */
   readonly createPerMinute: number | null;
+  /** Bytes of payloads on a UTC day. */
   readonly bytesPerDay: number | null;
+  /** Event types that the app may have. */
   readonly types: number | null;
 }
 
 /** What an app uses, and its limits. */
-export interface Usage {
+export interface Usage<Time = string> {
   readonly limits: {
     /** Requests per minute of the app and of a resource token; 0: no limit. */
     readonly create: number;
@@ -700,13 +708,13 @@ export interface Usage {
   /** Event types that the app has. */
   readonly types: number;
   /** Minutes of the last hour, the current one last. */
-  readonly minutes: readonly { readonly at: string; readonly accepted: number; readonly refused: number }[];
+  readonly minutes: readonly { readonly at: Time; readonly accepted: number; readonly refused: number }[];
   readonly refused: readonly { readonly code: string; readonly requests: number }[];
   /** Events that were refused inside of accepted requests. */
   readonly refusedEvents: readonly { readonly code: string; readonly events: number }[];
   /** The latest requests with a valid token that were refused, at most 20, the last one first. */
   readonly lastRefused: readonly {
-    readonly at: string;
+    readonly at: Time;
     /** Name of the producer; null: a browser key, or a producer that is gone. */
     readonly producer: string | null;
     /** The path. */
@@ -724,11 +732,14 @@ export interface Usage {
   readonly warning: { readonly problem: string; readonly advice: string } | null;
   /** UTC days, today last. */
   readonly days: readonly { readonly day: string; readonly events: number; readonly bytes: number }[];
+  /** Tokens that are still valid. */
   readonly tokens: readonly {
     readonly tokenId: string;
     readonly name: string;
-    readonly lastUsedAt: string | null;
+    readonly lastUsedAt: Time | null;
+    /** Reads of the current minute, of all apps of the token. */
     readonly reads: number;
+    /** Refused reads of the last hour. */
     readonly refused: number;
   }[];
 }

@@ -2,27 +2,15 @@
 
 import { type Actor, writeAudit } from '../accounts/log/audit.ts';
 import { lockApp } from '../accounts/people/members.ts';
+import type { Annotation } from '../api-types/answers.ts';
 import { createPublicId } from '../base/token-text.ts';
 import { refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 
 export const ANNOTATION_KINDS = ['deployment', 'incident', 'note'] as const;
-export type AnnotationKind = (typeof ANNOTATION_KINDS)[number];
 
-export interface NewAnnotation {
-  readonly kind: AnnotationKind;
-  readonly at: Date;
-  /** Null: it happened at one instant. */
-  readonly until: Date | null;
-  readonly text: string;
-}
-
-export interface Annotation extends NewAnnotation {
-  readonly annotationId: string;
-  readonly createdAt: Date;
-  /** Email of the account that wrote it; null: a logging token did, or the account is gone. */
-  readonly createdBy: string | null;
-}
+type StoredAnnotation = Required<Annotation<Date>>;
+export type NewAnnotation = Pick<StoredAnnotation, 'kind' | 'at' | 'until' | 'text'>;
 
 /** Annotations of an app that its members wrote; and as many that its logging tokens wrote. */
 const MAX_ANNOTATIONS = 5_000;
@@ -122,10 +110,10 @@ export async function listAnnotations(
   sql: Sql,
   appId: number,
   interval: { readonly from: number | null; readonly until: number | null },
-): Promise<{ readonly annotations: Annotation[]; readonly hasMore: boolean }> {
+): Promise<{ readonly annotations: StoredAnnotation[]; readonly hasMore: boolean }> {
   const from = interval.from === null ? null : new Date(interval.from);
   const until = interval.until === null ? null : new Date(interval.until);
-  const rows = await sql<Annotation[]>`
+  const rows = await sql<StoredAnnotation[]>`
     SELECT annotation.public_id AS "annotationId", kind, starts_at AS at, ends_at AS until, text,
            annotation.created_at AS "createdAt", users.email AS "createdBy"
       FROM annotations AS annotation LEFT JOIN users ON users.id = annotation.created_by

@@ -3,6 +3,7 @@
 import { LRUCache } from 'lru-cache';
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import { internalAppId, lockAppOf } from '../accounts/people/members.ts';
+import type { AppLimits, LimitValues } from '../api-types/answers.ts';
 import { DAY_MS } from '../base/time-units.ts';
 import { atMost } from '../cache/lookup-cache.ts';
 import type { Config } from '../config.ts';
@@ -10,14 +11,7 @@ import { refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 
 /** Null: the app has none of its own, so that the setting applies. */
-export interface OwnLimits {
-  /** Accepted create requests in any 60 seconds. */
-  readonly createPerMinute: number | null;
-  /** Bytes of payloads on a UTC day. */
-  readonly bytesPerDay: number | null;
-  /** Event types that the app may have. */
-  readonly types: number | null;
-}
+export type OwnLimits = LimitValues;
 
 /** What limits of apps are measured by; 0: none. */
 export type LimitSettings = Pick<
@@ -27,14 +21,6 @@ export type LimitSettings = Pick<
   | 'MAX_APP_CREATE_PER_MINUTE'
   | 'MAX_EVENT_TYPES_PER_APP'
 >;
-
-/** The limits that hold for an app; null: none. */
-export interface AppLimits extends OwnLimits {
-  readonly appId: string;
-  readonly own: OwnLimits;
-  /** The highest that the operator lets an app have; null: any. */
-  readonly highest: OwnLimits;
-}
 
 const NO_LIMITS: OwnLimits = { createPerMinute: null, bytesPerDay: null, types: null };
 

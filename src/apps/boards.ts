@@ -2,6 +2,7 @@
 
 import { type Actor, writeAudit } from '../accounts/log/audit.ts';
 import { lockApp } from '../accounts/people/members.ts';
+import type { Board } from '../api-types/answers.ts';
 import { mergedList } from '../base/merged-list.ts';
 import { createPublicId } from '../base/token-text.ts';
 import { refused } from '../errors.ts';
@@ -12,20 +13,6 @@ export const LEAST_VIEWS = 2;
 export const MOST_VIEWS = 12;
 /** Boards that an app may have. */
 export const MAX_BOARDS = 50;
-
-export interface BoardView {
-  readonly viewId: string;
-  readonly name: string;
-  /** The query of the page's address, without the question mark. */
-  readonly search: string;
-}
-
-export interface Board {
-  readonly boardId: string;
-  readonly name: string;
-  /** In their order. Fewer than two where views were removed since. */
-  readonly views: readonly BoardView[];
-}
 
 /** An app's boards by name. @param appId internal id  @param boardId only this one */
 export async function listBoards(

@@ -1,8 +1,9 @@
 /** What the operator sees of all apps at once: owners, events, bytes, limits and refusals. */
+import type { AppLimits } from '../api-types/answers.ts';
 import { DAY_MS, HOUR_MS } from '../base/time-units.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import type { EventReader } from '../storage/read/event-reader.ts';
-import { type AppLimits, type LimitSettings, limitsOf, type OwnLimits } from './app-limits.ts';
+import { type LimitSettings, limitsOf, type OwnLimits } from './app-limits.ts';
 import { listApps, type OwnedApp } from './apps.ts';
 import { EVENT_PREFIX } from './usage-store.ts';
 

@@ -1,5 +1,6 @@
 /** The latest requests of apps that were refused although their token is valid: what was wrong, who sent it, and what it was. */
 
+import type { Usage } from '../api-types/answers.ts';
 import { grouped } from '../base/grouped.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../base/time-units.ts';
 import type { BodyBeginning } from '../http/request-body.ts';
@@ -134,17 +135,7 @@ export async function forgetRefusals(tx: Transaction, appId: number): Promise<vo
   await tx`DELETE FROM refused_requests WHERE app_id = ${appId}`;
 }
 
-/** A refused request as the page shows it. */
-export interface ShownRefusal {
-  readonly at: Date;
-  /** Name of the producer; null: a browser key, or a producer that is gone. */
-  readonly producer: string | null;
-  readonly route: string;
-  readonly code: string;
-  readonly details: string;
-  readonly body: string | null;
-  readonly isCut: boolean;
-}
+type ShownRefusal = Usage<Date>['lastRefused'][number];
 
 /** The latest refused requests of an app, the last one first. */
 export async function readRefusals(sql: Sql, appId: number): Promise<ShownRefusal[]> {

@@ -6,19 +6,14 @@
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import { sendAgain } from '../accounts/people/senders.ts';
 import type { User } from '../accounts/people/users.ts';
+import type { RemovedAppList } from '../api-types/answers.ts';
 import { appNotFound } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { BIN_DAYS, eraseApp } from '../storage/maintenance/deleted-apps.ts';
 import { judgedTime } from '../storage/maintenance/time-judge.ts';
 import { checkConfirmation } from './apps.ts';
 
-export interface RemovedApp {
-  readonly appId: string;
-  readonly name: string;
-  readonly removedAt: Date;
-  /** When its events and counts are deleted. */
-  readonly erasedAt: Date;
-}
+type RemovedApp = RemovedAppList<Date>['apps'][number];
 
 /**
  * Moves an app to the bin. Its events become unreadable and its tokens are refused at once.

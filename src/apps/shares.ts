@@ -3,7 +3,7 @@
 import { type Actor, writeAudit } from '../accounts/log/audit.ts';
 import { holdMaintained, lockApp } from '../accounts/people/members.ts';
 import { createSecretText } from '../accounts/sessions/one-time-secret.ts';
-import type { ShareEntry } from '../api-types/answers.ts';
+import type { BoardView, ShareEntry } from '../api-types/answers.ts';
 import { rolesThat } from '../base/roles.ts';
 import { createPublicId } from '../base/token-text.ts';
 import type { Path } from '../base/turns.ts';
@@ -11,7 +11,6 @@ import { BatchedCache, type LookupQueue, UNKNOWN_KEYS_DELAY_MS } from '../cache/
 import type { CacheStats, LookupOptions } from '../cache/lookup-cache.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
-import type { BoardView } from './boards.ts';
 import { checkOrigin } from './browser-keys.ts';
 
 /** What a share shows beside charts: nothing, the latest events without their payloads, or with them. */

@@ -199,28 +199,10 @@ export async function removeOldRequests(sql: Sql, now: number): Promise<void> {
            refused = known.refused + excluded.refused`;
 }
 
-export interface MinuteOfUse {
-  readonly at: Date;
-  readonly accepted: number;
-  readonly refused: number;
-}
-
-export interface TokenUse {
-  readonly tokenId: string;
-  readonly name: string;
-  readonly lastUsedAt: Date | null;
-  /** Reads of the current minute, of all apps of the token. */
-  readonly reads: number;
-  /** Refused reads of the last hour. */
-  readonly refused: number;
-}
-
-export interface AppUsage extends Pick<Usage, 'refused' | 'refusedEvents' | 'days' | 'types'> {
-  /** The last 60 minutes, oldest first; the current one last. */
-  readonly minutes: readonly MinuteOfUse[];
-  /** Tokens that are still valid. */
-  readonly tokens: readonly TokenUse[];
-}
+export type AppUsage = Pick<
+  Usage<Date>,
+  'refused' | 'refusedEvents' | 'days' | 'types' | 'minutes' | 'tokens'
+>;
 
 const SHOWN_MINUTES = 60;
 const SHOWN_DAYS = 30;
@@ -230,7 +212,7 @@ export async function readUsage(sql: Sql, appId: number, now: number): Promise<A
   const since = new Date(minute - (SHOWN_MINUTES - 1) * MINUTE_MS);
   const today = new Date(Math.floor(now / DAY_MS) * DAY_MS);
   const [minutes, codes, days, [types], tokens] = await Promise.all([
-    sql<MinuteOfUse[]>`
+    sql<AppUsage['minutes'][number][]>`
       SELECT at, coalesce(sum(requests) FILTER (WHERE code = ''), 0)::float8 AS accepted,
              coalesce(sum(requests) FILTER (WHERE code <> '' AND NOT starts_with(code, ${EVENT_PREFIX})), 0)::float8 AS refused
         FROM generate_series(${since}::timestamptz, ${new Date(minute)}::timestamptz, interval '1 minute') AS at
@@ -247,7 +229,7 @@ export async function readUsage(sql: Sql, appId: number, now: number): Promise<A
         LEFT JOIN usage_days ON app_id = ${appId} AND day = at::date
        ORDER BY at`,
     sql<{ count: number }[]>`SELECT count(*)::integer AS count FROM event_types WHERE app_id = ${appId}`,
-    sql<TokenUse[]>`
+    sql<AppUsage['tokens'][number][]>`
       SELECT token.public_id AS "tokenId", token.name, token.last_used_at AS "lastUsedAt",
              coalesce(sum(requests) FILTER (WHERE code = '' AND minute = ${new Date(minute)}), 0)::float8 AS reads,
              coalesce(sum(requests) FILTER (WHERE code <> ''), 0)::float8 AS refused

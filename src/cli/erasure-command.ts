@@ -1,5 +1,6 @@
 /** `erase` and `erasure`: events that are removed or anonymized on request, and the receipts of it. */
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { ErasureMatch } from '../api-types/answers.ts';
 import {
   conditionHmac,
   type ErasureAction,
@@ -13,7 +14,6 @@ import {
   coversUntil,
   type ErasureParts,
   type ErasureProgress,
-  type Match,
   runErasure,
   showErasures,
 } from '../erasure/erase.ts';
@@ -151,7 +151,7 @@ async function counted(
   app: number,
   conditions: ErasureConditions,
   until: number,
-): Promise<Match> {
+): Promise<ErasureMatch> {
   const { progress, onProgress } = await progressOf(session, app, until, 'match');
   try {
     const match = await countMatching(session, app, conditions, { onProgress });

@@ -1,6 +1,7 @@
 /** `app limit`: limits of one app, above or below those that the settings give to all. */
 import { InvalidArgumentError } from 'commander';
-import { type AppLimits, type OwnLimits, readAppLimits, setAppLimits } from '../apps/app-limits.ts';
+import type { AppLimits } from '../api-types/answers.ts';
+import { type OwnLimits, readAppLimits, setAppLimits } from '../apps/app-limits.ts';
 import { WrongInput } from '../errors.ts';
 import { APP_OPTION } from './options.ts';
 import { formatFields } from './output.ts';

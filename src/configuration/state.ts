@@ -1,5 +1,6 @@
 /** What an installation has of what its configuration may say. */
 
+import type { BoardView } from '../api-types/answers.ts';
 import type { OwnLimits } from '../apps/app-limits.ts';
 import type { NumberFormat } from '../apps/fields.ts';
 import { type RedactionAction, redactionColumn } from '../apps/redaction.ts';
@@ -43,12 +44,6 @@ export interface StoredField extends NumberFormat {
   readonly type: string | null;
 }
 
-export interface StoredView {
-  readonly viewId: string;
-  readonly name: string;
-  readonly search: string;
-}
-
 export interface StoredMember {
   readonly email: string;
   readonly emailKey: string;
@@ -79,7 +74,7 @@ export interface StoredApp {
   readonly retention: KeptDays;
   readonly types: readonly StoredType[];
   readonly fields: readonly StoredField[];
-  readonly views: readonly StoredView[];
+  readonly views: readonly BoardView[];
   /** Owners first. */
   readonly members: readonly StoredMember[];
   readonly groups: readonly GroupEntry[];
@@ -107,7 +102,7 @@ export async function readState(sql: Sql, store: ConsumerStore): Promise<StoredS
   const types = await readTypes(sql);
   const fields = await readFields(sql);
   const views = byApp(
-    await sql<(StoredView & { app: number })[]>`
+    await sql<(BoardView & { app: number })[]>`
       SELECT app_id AS app, public_id AS "viewId", name, search FROM saved_views ORDER BY app_id, name, id`,
   );
   const members = byApp(await readMembers(sql));

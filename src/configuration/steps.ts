@@ -3,6 +3,7 @@ import type { Actor } from '../accounts/log/audit.ts';
 import { type Email, requireEmail } from '../accounts/people/email.ts';
 import { internalAppId } from '../accounts/people/members.ts';
 import { createUser, requireUser } from '../accounts/people/users.ts';
+import type { BoardView } from '../api-types/answers.ts';
 import { type LimitSettings, type OwnLimits, setAppLimits } from '../apps/app-limits.ts';
 import { deleteApp, createApp as insertApp, renameApp as setAppName } from '../apps/apps.ts';
 import {
@@ -38,7 +39,7 @@ import type { Sql } from '../storage/database/connect.ts';
 import type { ConsumerStore } from '../storage/feed/consumers.ts';
 import { judgedNow } from '../storage/maintenance/time-judge.ts';
 import type { AlertEntry, GroupEntry, ViewEntry, WebhookEntry } from './document.ts';
-import type { StoredAlert, StoredApp, StoredType, StoredView, StoredWebhook } from './state.ts';
+import type { StoredAlert, StoredApp, StoredType, StoredWebhook } from './state.ts';
 
 export type ConfigKind =
   | 'account'
@@ -287,7 +288,7 @@ export function saveView(app: AppTarget, { name, search }: ViewEntry, isKnown: b
   });
 }
 
-export function removeView(app: AppTarget, { viewId, name }: StoredView): Step {
+export function removeView(app: AppTarget, { viewId, name }: BoardView): Step {
   return step({ action: 'remove', kind: 'view', app: app.name, name }, async ({ sql, by }) => {
     await endView(sql, { appId: idOf(app), viewId, by });
   });

@@ -6,6 +6,7 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { ErasureMatch } from '../api-types/answers.ts';
 import type { Secret } from '../apps/secret.ts';
 import { FRESH_MS } from '../apps/shares.ts';
 import { forgetLastViolations } from '../apps/type-schemas.ts';
@@ -85,14 +86,6 @@ const POLL_MS = 100;
 /** Lines of the quarantine that are looked at together. */
 const LINES_AT_ONCE = 1_000;
 
-/** What matches before anything is erased. */
-export interface Match {
-  readonly matching: number;
-  /** All events of the app that can be read. */
-  readonly total: number;
-  readonly days: readonly { readonly day: string; readonly events: number }[];
-}
-
 /**
  * Counts the events of an app that meet conditions, by looking at all of them, or at those that lists of words name.
  * @param goesOn asked between two steps
@@ -103,7 +96,7 @@ export async function countMatching(
   app: number,
   { filter }: ErasureConditions,
   { onProgress, goesOn }: Pick<RunOptions, 'onProgress'> & Partial<Pick<Pace, 'goesOn'>> = {},
-): Promise<Match | null> {
+): Promise<ErasureMatch | null> {
   const reader = storage.reader(sql);
   const scope = scanOfApp(app, null);
   // Counts tell of those, too, that are kept no longer.

@@ -5,6 +5,7 @@
  * joins the one app.
  */
 
+import type { Invitation } from '../../api-types/answers.ts';
 import type { GivenRole } from '../../base/roles.ts';
 import { DAY_MS } from '../../base/time-units.ts';
 import { createPublicId } from '../../base/token-text.ts';
@@ -15,14 +16,6 @@ import { createSecretText, secretDigest } from '../sessions/one-time-secret.ts';
 import type { Email } from './email.ts';
 import { addMember, lockMembers, type Membership } from './members.ts';
 import type { User } from './users.ts';
-
-export interface Invitation {
-  readonly invitationId: string;
-  readonly email: string;
-  readonly role: GivenRole;
-  readonly createdAt: Date;
-  readonly expiresAt: Date;
-}
 
 /** An invitation that can be accepted now. */
 export interface OpenInvitation {
@@ -115,9 +108,9 @@ export async function acceptByAddress(
 }
 
 /** The pending invitations of an app. */
-export async function listInvitations(sql: Sql, appId: number, now: number): Promise<Invitation[]> {
+export async function listInvitations(sql: Sql, appId: number, now: number): Promise<Invitation<Date>[]> {
   return [
-    ...(await sql<Invitation[]>`
+    ...(await sql<Invitation<Date>[]>`
       SELECT public_id AS "invitationId", email, role, created_at AS "createdAt", expires_at AS "expiresAt"
         FROM invitations
        WHERE app_id = ${appId} AND expires_at > ${now}

@@ -1,5 +1,5 @@
 /** Routes of accounts: sign-up, passwords, email verification. */
-import type { NewAccount, VerificationDetails } from '../../api-types/answers.ts';
+import type { NewAccount, User as ShownUser, VerificationDetails } from '../../api-types/answers.ts';
 import { Rejection } from '../../errors.ts';
 import { done, type Nothing } from '../../http/data.ts';
 import type { Outcome } from '../../http/exchange.ts';
@@ -138,10 +138,6 @@ export function named({ userId, email }: User): { userId: string; email: string 
 }
 
 /** An account's own data. */
-export function shown({ userId, email, emailVerified }: User): {
-  userId: string;
-  email: string;
-  emailVerified: boolean;
-} {
+export function shown({ userId, email, emailVerified }: User): ShownUser {
   return { userId, email, emailVerified };
 }

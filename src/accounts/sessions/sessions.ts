@@ -1,5 +1,6 @@
 /** Sessions, identified by a cookie of which the database stores only a digest. */
 import { parseCookie, stringifySetCookie } from 'cookie';
+import type { ListedSession } from '../../api-types/answers.ts';
 import { BatchedLookup } from '../../cache/batched-lookup.ts';
 import { Refused, Rejection } from '../../errors.ts';
 import type { Fragment, Sql, Transaction } from '../../storage/database/connect.ts';
@@ -36,17 +37,6 @@ export interface StartedSession {
   readonly setCookie: string;
   /** Whether the account has not been used from this device before. */
   readonly isNewDevice: boolean;
-}
-
-export interface ListedSession {
-  readonly sessionId: string;
-  /** "Firefox on Linux"; null for a session of a release that did not store it. */
-  readonly device: string | null;
-  readonly address: string | null;
-  readonly createdAt: Date;
-  /** Exact to some minutes. */
-  readonly lastUsedAt: Date;
-  readonly isCurrent: boolean;
 }
 
 /** A session that is valid now. */
@@ -174,10 +164,10 @@ export class Sessions {
   }
 
   /** The valid sessions of an account, the last used first. @param current the session of the request */
-  async list(sql: Sql, current: Session): Promise<ListedSession[]> {
+  async list(sql: Sql, current: Session): Promise<ListedSession<Date>[]> {
     const { idleMs, maxMs } = this.#options;
     const time = this.#judged();
-    const rows = await sql<(Omit<ListedSession, 'device'> & { [K in keyof Device]: string | null })[]>`
+    const rows = await sql<(Omit<ListedSession<Date>, 'device'> & { [K in keyof Device]: string | null })[]>`
       SELECT handle AS "sessionId", browser, system, address, created_at AS "createdAt",
              last_seen_at AS "lastUsedAt", digest = ${current.digest} AS "isCurrent"
         FROM sessions

@@ -1,4 +1,5 @@
 /** Turning the second factor of a signed-in account on and off, and replacing its recovery codes. */
+import type { Enrollment } from '../../api-types/answers.ts';
 import { Rejection } from '../../errors.ts';
 import type { Sql, Transaction } from '../../storage/database/connect.ts';
 import { type AccountAction, writeAccountAudit } from '../log/audit.ts';
@@ -7,7 +8,7 @@ import { lockUser, type User } from '../people/users.ts';
 import { endSessions, type Session, type Sessions } from '../sessions/sessions.ts';
 import type { CodeChecks, CodeSource } from './code-checks.ts';
 import { createRecoveryCodes } from './recovery-codes.ts';
-import { type Enrollment, removeSecondFactor, type SecondFactors } from './second-factors.ts';
+import { removeSecondFactor, type SecondFactors } from './second-factors.ts';
 import { holdAccess, type SignIn } from './sign-in.ts';
 
 export interface SecondFactorChangeOptions {

@@ -2,6 +2,7 @@
 
 import type { KeyObject } from 'node:crypto';
 import type { Logger } from 'pino';
+import type { Enrollment, SecondFactorState } from '../../api-types/answers.ts';
 import { seal, unseal } from '../../base/sealed-text.ts';
 import { refused } from '../../errors.ts';
 import type { Sql, Transaction } from '../../storage/database/connect.ts';
@@ -9,23 +10,7 @@ import { COMMAND_LINE, writeAccountAudit } from '../log/audit.ts';
 import type { Email } from '../people/email.ts';
 import { lockUser, requireUser, type User } from '../people/users.ts';
 import { countRecoveryCodes, createRecoveryCodes, useRecoveryCode } from './recovery-codes.ts';
-import { createTotpSecret, type QrCode, stepOf, TOTP_CODE, totpAddress } from './totp.ts';
-
-/** A second factor that is set up and waits for its first code. */
-export interface Enrollment {
-  /** In base32, for typing. */
-  readonly secret: string;
-  readonly uri: string;
-  readonly qr: QrCode;
-}
-
-export interface SecondFactorState {
-  /** Null: a sign-in needs no code. */
-  readonly enabledAt: Date | null;
-  readonly recoveryCodesLeft: number;
-  /** Whether too many wrong codes were entered: until a recovery code is used, nothing else is accepted. */
-  readonly recoveryCodeNeeded: boolean;
-}
+import { createTotpSecret, stepOf, TOTP_CODE, totpAddress } from './totp.ts';
 
 export type AcceptedCode = 'code' | 'recovery-code';
 
@@ -73,7 +58,7 @@ export class SecondFactors {
     this.#options = options;
   }
 
-  async state(sql: Sql, userId: number): Promise<SecondFactorState> {
+  async state(sql: Sql, userId: number): Promise<SecondFactorState<Date>> {
     const [row] = await sql<{ enabledAt: Date | null; recoveryCodeNeeded: boolean }[]>`
       SELECT enabled_at AS "enabledAt", wrong_codes >= ${MOST_WRONG_CODES} AS "recoveryCodeNeeded"
         FROM second_factors WHERE user_id = ${userId}`;

@@ -1,6 +1,7 @@
 /** Codes that change every 30 seconds (RFC 6238), with the parameters that every authenticator app knows. */
 import { Secret, TOTP } from 'otpauth';
 import { encodeQR } from 'qr';
+import type { Enrollment } from '../../api-types/answers.ts';
 
 const STEP_SECONDS = 30;
 const DIGITS = 6;
@@ -13,13 +14,6 @@ const QR_BORDER = 4;
 
 /** The form of a code; apps show it in groups. */
 export const TOTP_CODE = /^\d{6}$/;
-
-/** A QR code as the path of an SVG. */
-export interface QrCode {
-  /** Width and height in units of the path. */
-  readonly size: number;
-  readonly path: string;
-}
 
 /** A new secret in base32. */
 export function createTotpSecret(): string {
@@ -39,7 +33,7 @@ export function stepOf(code: string, secret: string, now: number): number | null
 export function totpAddress(
   secret: string,
   label: { issuer: string; account: string },
-): { uri: string; qr: QrCode } {
+): Pick<Enrollment, 'uri' | 'qr'> {
   const uri = totp(secret, label).toString();
   return { uri, qr: qrCode(uri) };
 }
@@ -55,7 +49,7 @@ function totp(secret: string, label = { issuer: '', account: '' }): TOTP {
   });
 }
 
-function qrCode(text: string): QrCode {
+function qrCode(text: string): Enrollment['qr'] {
   const rows = encodeQR(text, 'raw', { ecc: 'medium', border: QR_BORDER });
   let path = '';
   for (const [y, row] of rows.entries()) {

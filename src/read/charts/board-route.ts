@@ -1,7 +1,7 @@
 /** GET /api/apps/:appId/boards/:boardId/data: the charts of a board, which agree with each other. */
-import type { BoardChart, BoardData } from '../../api-types/answers.ts';
+import type { BoardChart, BoardData, BoardView } from '../../api-types/answers.ts';
 import { listAnnotations } from '../../apps/annotations.ts';
-import { type BoardView, listBoards } from '../../apps/boards.ts';
+import { listBoards } from '../../apps/boards.ts';
 import { NO_BOARD } from '../../apps/routes/boards.ts';
 import { HISTOGRAM } from '../../base/measures.ts';
 import { type Range, rangesOn, rangeText } from '../../base/ranges.ts';
