@@ -4,7 +4,6 @@ import { LRUCache } from 'lru-cache';
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import { internalAppId, lockAppOf } from '../accounts/people/members.ts';
 import type { AppLimits, LimitValues } from '../api-types/answers.ts';
-import { DAY_MS } from '../base/time-units.ts';
 import { atMost } from '../cache/lookup-cache.ts';
 import type { Config } from '../config.ts';
 import { refused } from '../errors.ts';
@@ -118,34 +117,6 @@ function checkLimit(settings: LimitSettings, name: (typeof LIMIT_NAMES)[number],
     'invalidBody',
     `the limit of ${what} must be a whole number from 1 to ${highest}${named}, not ${limit}`,
   );
-}
-
-/** What a lookup of tokens takes for {@link noteLimits}: null for an app without limits of its own. @param appId the column of its id */
-export function foundLimits(sql: Sql, appId: string) {
-  return sql`
-    (SELECT json_build_object('createPerMinute', create_per_minute, 'bytesPerDay', bytes_per_day, 'types', types)
-       FROM app_limits WHERE app_limits.app_id = ${sql(appId)})`;
-}
-
-/** Has the write path know what a lookup of tokens has found. */
-export async function noteLimits(
-  sql: Sql,
-  known: KnownLimits,
-  found: readonly { readonly appId: number; readonly limits: OwnLimits | null }[],
-  now: number,
-): Promise<void> {
-  const day = Math.floor(now / DAY_MS);
-  const limited = found.filter(({ limits }) => limits !== null && limits.bytesPerDay !== null);
-  // Apps without a limit do not depend on what was counted.
-  const used =
-    limited.length === 0
-      ? []
-      : await sql<{ appId: number; bytes: number }[]>`
-          SELECT app_id AS "appId", bytes::float8 AS bytes FROM usage_days
-           WHERE app_id = ANY(${limited.map(({ appId }) => appId)}::integer[])
-             AND day = (${new Date(now)}::timestamptz AT TIME ZONE 'UTC')::date`;
-  const bytes = new Map(used.map((row) => [row.appId, row.bytes]));
-  for (const { appId, limits } of found) known.note(appId, limits, { day, bytes: bytes.get(appId) ?? 0 });
 }
 
 interface UsedBytes {

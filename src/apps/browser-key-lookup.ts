@@ -2,11 +2,11 @@
 
 import { ownText } from '../base/own-text.ts';
 import { digestOf, formProblem, isWellFormed } from '../base/token-text.ts';
-import { BatchedCache, type LookupQueue, UNKNOWN_KEYS_DELAY_MS } from '../cache/batched-lookup.ts';
+import { type BatchedCache, cacheOfKeys, type LookupQueue } from '../cache/batched-lookup.ts';
 import type { CacheStats } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/database/connect.ts';
-import { foundLimits, noteLimits, type OwnLimits } from './app-limits.ts';
+import { type FoundApp, foundApp, noteApps } from './app-accounts.ts';
 import { LONGEST_ORIGIN } from './browser-keys.ts';
 import type { LoggingTokensOptions } from './logging-token-lookup.ts';
 
@@ -33,24 +33,15 @@ const SUSPENDED = new Rejection(
 );
 
 const MAX_KEYS = 10_000;
-const MAX_JUNK = 10_000;
 
 export class BrowserKeys {
   readonly #cache: BatchedCache<KnownKey>;
   readonly #origins: BatchedCache<true>;
 
   constructor(options: LoggingTokensOptions) {
-    const common = {
-      max: MAX_KEYS,
-      maxNegatives: MAX_JUNK,
-      ttlMs: options.cacheMs,
-      now: options.now,
-      outage: options.outage,
-      pauseMs: UNKNOWN_KEYS_DELAY_MS,
-    };
     // The check characters are public: clients can make up valid-looking keys, which only the database can reject.
-    this.#cache = new BatchedCache((keys) => loadKeys(options, keys), common);
-    this.#origins = new BatchedCache((origins) => loadOrigins(options.sql, origins), common);
+    this.#cache = cacheOfKeys((keys) => loadKeys(options, keys), MAX_KEYS, options);
+    this.#origins = cacheOfKeys((origins) => loadOrigins(options.sql, origins), MAX_KEYS, options);
   }
 
   /** Whether some key takes events from pages of an origin: what others send need not be read. A promise where that is not in memory. */
@@ -109,28 +100,17 @@ async function loadKeys(
   const byDigest = new Map(keys.map((key) => [digestOf(key).toString('hex'), key]));
   const askedAt = now();
   const rows = await sql<
-    {
-      digest: string;
-      id: number;
-      appId: number;
-      types: string[];
-      origins: string[];
-      isSuspended: boolean;
-      accountId: number | null;
-      limits: OwnLimits | null;
-    }[]
+    (Pick<KnownKey, 'id' | 'isSuspended'> &
+      FoundApp & { digest: string; types: string[]; origins: string[] })[]
   >`
     SELECT encode(digest, 'hex') AS digest, id, app_id AS "appId", types, origins,
            EXISTS (SELECT FROM apps WHERE apps.id = app_id AND suspended_at IS NOT NULL) AS "isSuspended",
-           (SELECT min(user_id) FROM app_members
-             WHERE app_members.app_id = browser_keys.app_id AND role = 'owner') AS "accountId",
-           ${foundLimits(sql, 'browser_keys.app_id')} AS limits
+           ${foundApp(sql, 'browser_keys.app_id')}
       FROM browser_keys
      WHERE revoked_at IS NULL
        AND NOT EXISTS (SELECT FROM apps WHERE apps.id = app_id AND removed_at IS NOT NULL)
        AND digest IN (SELECT decode(hex, 'hex') FROM unnest(${[...byDigest.keys()]}::text[]) AS hex)`;
-  for (const { appId, accountId } of rows) accounts.note(appId, accountId);
-  await noteLimits(sql, accounts.limits, rows, askedAt);
+  await noteApps(sql, accounts, rows, askedAt);
   return new Map(
     rows.map(({ digest, id, appId, types, origins, isSuspended }) => [
       byDigest.get(digest) ?? '',

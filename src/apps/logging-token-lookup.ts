@@ -2,11 +2,10 @@
 
 import { ownText } from '../base/own-text.ts';
 import { digestOf, formProblem, isWellFormed } from '../base/token-text.ts';
-import { BatchedCache, type LookupQueue, UNKNOWN_KEYS_DELAY_MS } from '../cache/batched-lookup.ts';
+import { type BatchedCache, cacheOfKeys, type LookupQueue } from '../cache/batched-lookup.ts';
 import type { CacheStats, LookupOptions } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
-import type { AppAccounts } from './app-accounts.ts';
-import { foundLimits, noteLimits, type OwnLimits } from './app-limits.ts';
+import { type AppAccounts, type FoundApp, foundApp, noteApps } from './app-accounts.ts';
 
 export interface LoggingToken {
   readonly appId: number;
@@ -68,7 +67,6 @@ const SUSPENDED = new Rejection(
 );
 
 const MAX_TOKENS = 50_000;
-const MAX_JUNK = 10_000;
 
 export class LoggingTokens {
   readonly #cache: BatchedCache<LoggingToken>;
@@ -77,14 +75,7 @@ export class LoggingTokens {
   constructor(options: LoggingTokensOptions) {
     this.#now = options.judged ?? options.now;
     // The check characters are public: clients can make up valid-looking tokens, which only the database can reject.
-    this.#cache = new BatchedCache((tokens) => loadTokens(options, tokens), {
-      max: MAX_TOKENS,
-      maxNegatives: MAX_JUNK,
-      ttlMs: options.cacheMs,
-      now: options.now,
-      outage: options.outage,
-      pauseMs: UNKNOWN_KEYS_DELAY_MS,
-    });
+    this.#cache = cacheOfKeys((tokens) => loadTokens(options, tokens), MAX_TOKENS, options);
   }
 
   /** The internal id of the token's app. */
@@ -140,29 +131,16 @@ async function loadTokens(
   const tokensByDigest = new Map(tokens.map((token) => [digestOf(token).toString('hex'), token]));
   const askedAt = now();
   const rows = await sql<
-    {
-      digest: string;
-      appId: number;
-      producerId: number;
-      expiresAt: Date | null;
-      isRevoked: boolean;
-      isRemoved: boolean;
-      isSuspended: boolean;
-      accountId: number | null;
-      limits: OwnLimits | null;
-    }[]
+    (Omit<LoggingToken, 'expiresAt'> & FoundApp & { digest: string; expiresAt: Date | null })[]
   >`
     SELECT encode(digest, 'hex') AS digest, app_id AS "appId", expires_at AS "expiresAt",
            coalesce(producer_id, 0) AS "producerId", revoked_from IS NOT NULL AS "isRevoked",
            EXISTS (SELECT FROM apps WHERE apps.id = app_id AND removed_at IS NOT NULL) AS "isRemoved",
            EXISTS (SELECT FROM apps WHERE apps.id = app_id AND suspended_at IS NOT NULL) AS "isSuspended",
-           (SELECT min(user_id) FROM app_members
-             WHERE app_members.app_id = logging_tokens.app_id AND role = 'owner') AS "accountId",
-           ${foundLimits(sql, 'logging_tokens.app_id')} AS limits
+           ${foundApp(sql, 'logging_tokens.app_id')}
       FROM logging_tokens
      WHERE digest IN (SELECT decode(hex, 'hex') FROM unnest(${[...tokensByDigest.keys()]}::text[]) AS hex)`;
-  for (const { appId, accountId } of rows) accounts.note(appId, accountId);
-  await noteLimits(sql, accounts.limits, rows, askedAt);
+  await noteApps(sql, accounts, rows, askedAt);
   return new Map(
     rows.map(({ digest, appId, producerId, isRevoked, isRemoved, isSuspended, expiresAt }) => [
       tokensByDigest.get(digest) ?? '',

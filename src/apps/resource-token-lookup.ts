@@ -2,7 +2,7 @@
 import { LRUCache } from 'lru-cache';
 import { digestOf, formProblem, isWellFormed } from '../base/token-text.ts';
 import type { Path } from '../base/turns.ts';
-import { BatchedCache, type LookupQueue, UNKNOWN_KEYS_DELAY_MS } from '../cache/batched-lookup.ts';
+import { type BatchedCache, cacheOfKeys, type LookupQueue } from '../cache/batched-lookup.ts';
 import { atMost, type CacheStats, type LookupOptions } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
 import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
@@ -32,7 +32,6 @@ export interface ResourceTokensOptions extends LookupOptions {
 }
 
 const MAX_TOKENS = 10_000;
-const MAX_UNKNOWN = 10_000;
 
 /** Shortest interval between writes of a token's last use. */
 const LAST_USED_EVERY_MS = 60_000;
@@ -53,14 +52,7 @@ export class ResourceTokens {
 
   constructor(options: ResourceTokensOptions) {
     this.#options = options;
-    this.#tokens = new BatchedCache((digests) => findTokens(options.sql, digests), {
-      max: MAX_TOKENS,
-      maxNegatives: MAX_UNKNOWN,
-      ttlMs: options.cacheMs,
-      now: options.now,
-      outage: options.outage,
-      pauseMs: UNKNOWN_KEYS_DELAY_MS,
-    });
+    this.#tokens = cacheOfKeys((digests) => findTokens(options.sql, digests), MAX_TOKENS, options);
   }
 
   /**

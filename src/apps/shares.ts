@@ -7,7 +7,7 @@ import type { BoardView, ShareEntry } from '../api-types/answers.ts';
 import { rolesThat } from '../base/roles.ts';
 import { createPublicId } from '../base/token-text.ts';
 import type { Path } from '../base/turns.ts';
-import { BatchedCache, type LookupQueue, UNKNOWN_KEYS_DELAY_MS } from '../cache/batched-lookup.ts';
+import { type BatchedCache, cacheOfKeys, type LookupQueue } from '../cache/batched-lookup.ts';
 import type { CacheStats, LookupOptions } from '../cache/lookup-cache.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
@@ -164,7 +164,6 @@ export interface Share extends ShareTerms {
 export const FRESH_MS = 1_000;
 /** Each has the addresses of up to twelve views. */
 const MAX_KNOWN = 1_000;
-const MAX_UNKNOWN = 10_000;
 
 /** Finds the share of a link, for all requests of a second by one statement. */
 export class Shares {
@@ -174,13 +173,10 @@ export class Shares {
 
   constructor({ sql, now, outage }: Omit<LookupOptions, 'cacheMs'>) {
     this.#now = now;
-    this.#shares = new BatchedCache((digests) => findShares(sql, digests), {
-      max: MAX_KNOWN,
-      maxNegatives: MAX_UNKNOWN,
-      ttlMs: FRESH_MS,
+    this.#shares = cacheOfKeys((digests) => findShares(sql, digests), MAX_KNOWN, {
+      cacheMs: FRESH_MS,
       now,
       outage: outage && { ...outage, serveStale: false },
-      pauseMs: UNKNOWN_KEYS_DELAY_MS,
     });
   }
 

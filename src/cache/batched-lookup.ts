@@ -8,6 +8,7 @@ import {
   LookupBusy,
   LookupCache,
   type LookupCacheOptions,
+  type LookupOptions,
   type LookupOutage,
   LookupUnavailable,
 } from './lookup-cache.ts';
@@ -20,6 +21,8 @@ const MAX_WAITING = 20_000;
 export const MAX_QUEUED_MS = 10_000;
 /** A pause for lookups of tokens, nearly all of which exist in normal use. */
 export const UNKNOWN_KEYS_DELAY_MS = 10;
+/** Tokens and keys that do not exist, of which as many are remembered. */
+const MAX_UNKNOWN = 10_000;
 /** From this many keys on, a statement that finds less than half of them is taken for one of forged keys. */
 const MANY_KEYS = 16;
 
@@ -189,4 +192,16 @@ export class BatchedCache<V extends NonNullable<unknown>> extends LookupCache<V>
     super({ ...options, load: (key) => lookup.get(key, holderOf?.(key)) });
     this.queue = lookup.queue;
   }
+}
+
+/** A cache of tokens or keys. Clients can make up any number of them: after a statement for such the next one is delayed. */
+export function cacheOfKeys<V extends NonNullable<unknown>>(
+  loadMany: LoadMany<V>,
+  max: number,
+  { cacheMs: ttlMs, now, outage }: Omit<LookupOptions, 'sql'>,
+): BatchedCache<V> {
+  return new BatchedCache(loadMany, {
+    ...{ max, maxNegatives: MAX_UNKNOWN, ttlMs, now, outage },
+    pauseMs: UNKNOWN_KEYS_DELAY_MS,
+  });
 }
