@@ -5,7 +5,7 @@ import { lockApp } from '../accounts/people/members.ts';
 import type { Annotation } from '../api-types/answers.ts';
 import { createPublicId } from '../base/token-text.ts';
 import { refused } from '../errors.ts';
-import type { Sql, Transaction } from '../storage/database/connect.ts';
+import { countRows, type Sql, type Transaction } from '../storage/database/connect.ts';
 
 export const ANNOTATION_KINDS = ['deployment', 'incident', 'note'] as const;
 
@@ -89,9 +89,8 @@ async function findSame(
 }
 
 async function makeRoom(tx: Transaction, appId: number, isToken: boolean): Promise<void> {
-  const [row] = await tx<{ count: number }[]>`
-    SELECT count(*)::integer AS count FROM annotations WHERE app_id = ${appId} AND by_token = ${isToken}`;
-  if ((row?.count ?? 0) < MAX_ANNOTATIONS) return;
+  const written = await countRows(tx, tx`annotations WHERE app_id = ${appId} AND by_token = ${isToken}`);
+  if (written < MAX_ANNOTATIONS) return;
   if (!isToken)
     throw refused(
       'tooManyAnnotations',

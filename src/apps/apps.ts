@@ -5,7 +5,7 @@ import { sendAgain } from '../accounts/people/senders.ts';
 import { lockUser } from '../accounts/people/users.ts';
 import { createPublicId } from '../base/token-text.ts';
 import { appNotFound, refused } from '../errors.ts';
-import type { Sql, Transaction } from '../storage/database/connect.ts';
+import { countRows, type Sql, type Transaction } from '../storage/database/connect.ts';
 import { eraseApp } from '../storage/maintenance/deleted-apps.ts';
 import { issueLoggingToken } from './logging-tokens.ts';
 import { checkName } from './name.ts';
@@ -46,9 +46,7 @@ export async function createApp(
 /** The limit also holds for concurrent creations: the owner's row is locked. */
 async function checkRoom(tx: Transaction, ownerId: number, maxApps: number): Promise<void> {
   await lockUser(tx, ownerId);
-  const [owned] = await tx<{ count: number }[]>`
-    SELECT count(*)::integer AS count FROM app_members WHERE user_id = ${ownerId} AND role = 'owner'`;
-  if ((owned?.count ?? 0) >= maxApps)
+  if ((await countRows(tx, tx`app_members WHERE user_id = ${ownerId} AND role = 'owner'`)) >= maxApps)
     throw refused(
       'tooManyApps',
       `an account may own ${maxApps} apps here (MAX_APPS_PER_ACCOUNT): delete one that is not needed, or ask the operator`,
@@ -57,11 +55,9 @@ async function checkRoom(tx: Transaction, ownerId: number, maxApps: number): Pro
 
 /** The apps of these internal ids, in order of creation. */
 export async function listAppsOf(sql: Sql, ids: readonly number[]): Promise<App[]> {
-  return [
-    ...(await sql<App[]>`
-      SELECT public_id AS "appId", name, created_at AS "createdAt"
-        FROM apps WHERE id = ANY(${[...ids]}) ORDER BY apps.id`),
-  ];
+  return await sql<App[]>`
+    SELECT public_id AS "appId", name, created_at AS "createdAt"
+      FROM apps WHERE id = ANY(${[...ids]}) ORDER BY apps.id`;
 }
 
 export interface OwnedApp extends App {
@@ -71,13 +67,11 @@ export interface OwnedApp extends App {
 
 /** All apps, in order of creation. */
 export async function listApps(sql: Sql): Promise<OwnedApp[]> {
-  return [
-    ...(await sql<OwnedApp[]>`
-      SELECT public_id AS "appId", name, created_at AS "createdAt",
-             ARRAY(SELECT email FROM app_members JOIN users ON users.id = user_id
-                    WHERE app_id = apps.id AND role = 'owner' ORDER BY users.id) AS owners
-        FROM apps WHERE removed_at IS NULL ORDER BY apps.id`),
-  ];
+  return await sql<OwnedApp[]>`
+    SELECT public_id AS "appId", name, created_at AS "createdAt",
+           ARRAY(SELECT email FROM app_members JOIN users ON users.id = user_id
+                  WHERE app_id = apps.id AND role = 'owner' ORDER BY users.id) AS owners
+      FROM apps WHERE removed_at IS NULL ORDER BY apps.id`;
 }
 
 /**

@@ -6,7 +6,7 @@ import type { Board } from '../api-types/answers.ts';
 import { mergedList } from '../base/merged-list.ts';
 import { createPublicId } from '../base/token-text.ts';
 import { refused } from '../errors.ts';
-import type { Sql, Transaction } from '../storage/database/connect.ts';
+import { countRows, type Sql, type Transaction } from '../storage/database/connect.ts';
 import { checkName } from './name.ts';
 
 export const LEAST_VIEWS = 2;
@@ -20,17 +20,15 @@ export async function listBoards(
   appId: number,
   boardId: string | null = null,
 ): Promise<Board[]> {
-  return [
-    ...(await sql<Board[]>`
-      SELECT board.public_id AS "boardId", board.name,
-             coalesce(json_agg(json_build_object('viewId', view.public_id, 'name', view.name, 'search', view.search)
-                               ORDER BY shown.position, view.id) FILTER (WHERE view.id IS NOT NULL), '[]') AS views
-        FROM boards AS board
-        LEFT JOIN board_views AS shown ON shown.board_id = board.id
-        LEFT JOIN saved_views AS view ON view.id = shown.view_id
-       WHERE board.app_id = ${appId} AND (${boardId}::text IS NULL OR board.public_id = ${boardId})
-       GROUP BY board.id ORDER BY lower(board.name), board.id`),
-  ];
+  return await sql<Board[]>`
+    SELECT board.public_id AS "boardId", board.name,
+           coalesce(json_agg(json_build_object('viewId', view.public_id, 'name', view.name, 'search', view.search)
+                             ORDER BY shown.position, view.id) FILTER (WHERE view.id IS NOT NULL), '[]') AS views
+      FROM boards AS board
+      LEFT JOIN board_views AS shown ON shown.board_id = board.id
+      LEFT JOIN saved_views AS view ON view.id = shown.view_id
+     WHERE board.app_id = ${appId} AND (${boardId}::text IS NULL OR board.public_id = ${boardId})
+     GROUP BY board.id ORDER BY lower(board.name), board.id`;
 }
 
 interface BoardChange {
@@ -48,9 +46,7 @@ export async function createBoard(
   const boardId = createPublicId('brd');
   await sql.begin('isolation level read committed', async (tx) => {
     await lockApp(tx, appId);
-    const [others] = await tx<{ count: number }[]>`
-      SELECT count(*)::integer AS count FROM boards WHERE app_id = ${appId}`;
-    if ((others?.count ?? 0) >= MAX_BOARDS)
+    if ((await countRows(tx, tx`boards WHERE app_id = ${appId}`)) >= MAX_BOARDS)
       throw refused('tooManyBoards', `an app may have ${MAX_BOARDS} boards: remove one`);
     await refuseTaken(tx, appId, name, boardId);
     const [board] = await tx<{ id: number }[]>`

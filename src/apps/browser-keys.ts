@@ -4,7 +4,7 @@ import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import type { BrowserKey as ShownKey } from '../api-types/answers.ts';
 import { createPublicId, createTokenText, digestOf } from '../base/token-text.ts';
 import { refused } from '../errors.ts';
-import type { Sql, Transaction } from '../storage/database/connect.ts';
+import { countRows, type Sql, type Transaction } from '../storage/database/connect.ts';
 import { eventTypeNameProblem } from './event-types.ts';
 import { checkName } from './name.ts';
 import { lockMaintained, removeRevoked, restorableUntil, withoutNull } from './revocation.ts';
@@ -81,9 +81,7 @@ export async function createBrowserKey(
 
 /** @throws Refused tooManyTokens */
 async function checkRoom(tx: Transaction, appId: number): Promise<void> {
-  const [made] = await tx<{ count: number }[]>`
-    SELECT count(*)::integer AS count FROM browser_keys WHERE app_id = ${appId} AND revoked_at IS NULL`;
-  if ((made?.count ?? 0) >= MAX_KEYS)
+  if ((await countRows(tx, tx`browser_keys WHERE app_id = ${appId} AND revoked_at IS NULL`)) >= MAX_KEYS)
     throw refused('tooManyTokens', `an app may have ${MAX_KEYS} browser keys: revoke one that is not needed`);
 }
 

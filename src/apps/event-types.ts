@@ -333,11 +333,9 @@ export async function listEventTypes(sql: Sql, appId: string): Promise<EventType
 
 /** The event types of an app by its internal id, in order of creation; empty where there is no such app. */
 export async function listTypesOf(sql: Sql, appId: number): Promise<EventType[]> {
-  return [
-    ...(await sql<EventType[]>`
-      SELECT public_id AS "typeId", name, created_at AS "createdAt"
-        FROM event_types WHERE app_id = ${appId} ORDER BY event_types.id`),
-  ];
+  return await sql<EventType[]>`
+    SELECT public_id AS "typeId", name, created_at AS "createdAt"
+      FROM event_types WHERE app_id = ${appId} ORDER BY event_types.id`;
 }
 
 /** The names of the types of apps, by the internal ids of both; apps without types are absent. 'too many': they have more than `most`. */

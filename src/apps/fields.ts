@@ -4,7 +4,7 @@ import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import { lockApp } from '../accounts/people/members.ts';
 import type { DeclaredField } from '../api-types/answers.ts';
 import { refused } from '../errors.ts';
-import type { Sql, Transaction } from '../storage/database/connect.ts';
+import { countRows, type Sql, type Transaction } from '../storage/database/connect.ts';
 import { byOf, namesOf } from '../storage/fields/declared-fields.ts';
 import type { FieldKind } from '../storage/fields/payload-values.ts';
 import { beginFieldsWithoutPast, hasEvents, readEventsLeft } from '../storage/fields/progress.ts';
@@ -103,9 +103,9 @@ export async function declareField(
         await writeAudit(tx, { appId, by: actor, action: 'field.unit', details: { ...details, unit } });
       return shown({ ...known, unit, decimals, backfill: known.backfill || backfill });
     }
-    const [fields] = await tx<{ count: number }[]>`
-      SELECT count(*)::integer AS count FROM declared_fields WHERE app_id = ${appId} AND removed_at IS NULL`;
-    if ((fields?.count ?? 0) >= MAX_FIELDS)
+    if (
+      (await countRows(tx, tx`declared_fields WHERE app_id = ${appId} AND removed_at IS NULL`)) >= MAX_FIELDS
+    )
       throw refused('tooManyFields', `an app may have ${MAX_FIELDS} fields: remove one that is not needed`);
     await tx`
       INSERT INTO declared_fields (app_id, type_id, path, kind, by_path, backfill, unit, decimals)

@@ -88,12 +88,10 @@ export async function unmapGroup(sql: Sql, { group, appId }: Omit<GroupMapping, 
 }
 
 export async function listGroupMappings(sql: Sql): Promise<GroupMapping[]> {
-  return [
-    ...(await sql<GroupMapping[]>`
-      SELECT group_name AS "group", public_id AS "appId", role
-        FROM group_mappings LEFT JOIN apps ON apps.id = app_id
-       ORDER BY group_name, app_id NULLS FIRST`),
-  ];
+  return await sql<GroupMapping[]>`
+    SELECT group_name AS "group", public_id AS "appId", role
+      FROM group_mappings LEFT JOIN apps ON apps.id = app_id
+     ORDER BY group_name, app_id NULLS FIRST`;
 }
 
 /**

@@ -69,12 +69,10 @@ export async function createManagementToken(
 
 /** All management tokens, ended ones included, in order of creation. */
 export async function listManagementTokens(sql: Sql): Promise<ListedManagementToken[]> {
-  return [
-    ...(await sql<ListedManagementToken[]>`
-      SELECT public_id AS "tokenId", name, scope, created_at AS "createdAt", expires_at AS "expiresAt",
-             revoked_at AS "revokedAt", last_used_at AS "lastUsedAt"
-        FROM management_tokens ORDER BY id`),
-  ];
+  return await sql<ListedManagementToken[]>`
+    SELECT public_id AS "tokenId", name, scope, created_at AS "createdAt", expires_at AS "expiresAt",
+           revoked_at AS "revokedAt", last_used_at AS "lastUsedAt"
+      FROM management_tokens ORDER BY id`;
 }
 
 /** Revokes a management token; the first time is kept. @returns null if there is none with this id */

@@ -5,7 +5,7 @@ import type { Producer as ShownProducer } from '../api-types/answers.ts';
 import { MINUTE_MS } from '../base/time-units.ts';
 import { createPublicId } from '../base/token-text.ts';
 import { refused } from '../errors.ts';
-import type { Sql, Transaction } from '../storage/database/connect.ts';
+import { countRows, type Sql, type Transaction } from '../storage/database/connect.ts';
 import { judgedTime } from '../storage/maintenance/time-judge.ts';
 import { issueLoggingToken, replaceToken } from './logging-tokens.ts';
 import { checkName } from './name.ts';
@@ -53,9 +53,7 @@ export async function createProducer(
 
 /** @throws Refused tooManyTokens */
 async function checkRoom(tx: Transaction, appId: number): Promise<void> {
-  const [valid] = await tx<{ count: number }[]>`
-    SELECT count(*)::integer AS count FROM producers WHERE app_id = ${appId} AND revoked_at IS NULL`;
-  if ((valid?.count ?? 0) >= MAX_PRODUCERS)
+  if ((await countRows(tx, tx`producers WHERE app_id = ${appId} AND revoked_at IS NULL`)) >= MAX_PRODUCERS)
     throw refused(
       'tooManyTokens',
       `an app may have ${MAX_PRODUCERS} named producers: revoke one that is not needed`,

@@ -4,7 +4,7 @@ import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import { internalAppId } from '../accounts/people/members.ts';
 import { refused } from '../errors.ts';
 import { addEdit, type EditStep, editValues, newEditStep, type Replace } from '../json/edit.ts';
-import type { Sql, Transaction } from '../storage/database/connect.ts';
+import { countRows, type Sql, type Transaction } from '../storage/database/connect.ts';
 import { forgetRefusals } from './refused-requests.ts';
 
 export const REDACTIONS = ['drop', 'mask', 'hmac'] as const;
@@ -96,9 +96,9 @@ export async function addRedaction(
   return await sql.begin('isolation level read committed', async (tx) => {
     const type = await lockType(tx, rule);
     const stored = JSON.stringify(path);
-    const [others] = await tx<{ count: number }[]>`
-      SELECT count(*)::integer AS count FROM redaction_rules WHERE type_id = ${type.id} AND path <> ${stored}`;
-    if ((others?.count ?? 0) >= MAX_RULES)
+    if (
+      (await countRows(tx, tx`redaction_rules WHERE type_id = ${type.id} AND path <> ${stored}`)) >= MAX_RULES
+    )
       throw refused(
         'invalidBody',
         `a type may have ${MAX_RULES} rules of redaction: remove one that is not needed`,

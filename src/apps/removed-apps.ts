@@ -109,13 +109,11 @@ function ownedBy(sql: Sql | Transaction, userId: number | null) {
 
 /** The apps in the bin, those that were removed last first. @param user only those that this account owned; null: all */
 export async function listRemovedApps(sql: Sql, user: Pick<User, 'id'> | null): Promise<RemovedApp[]> {
-  return [
-    ...(await sql<RemovedApp[]>`
-      SELECT removed_id AS "appId", name, removed_at AS "removedAt",
-             removed_at + make_interval(days => ${BIN_DAYS}) AS "erasedAt"
-        FROM apps
-       WHERE removed_at > ${judgedTime(sql)} - make_interval(days => ${BIN_DAYS})
-         AND (${user?.id ?? null}::integer IS NULL OR ${ownedBy(sql, user?.id ?? null)})
-       ORDER BY removed_at DESC, id`),
-  ];
+  return await sql<RemovedApp[]>`
+    SELECT removed_id AS "appId", name, removed_at AS "removedAt",
+           removed_at + make_interval(days => ${BIN_DAYS}) AS "erasedAt"
+      FROM apps
+     WHERE removed_at > ${judgedTime(sql)} - make_interval(days => ${BIN_DAYS})
+       AND (${user?.id ?? null}::integer IS NULL OR ${ownedBy(sql, user?.id ?? null)})
+     ORDER BY removed_at DESC, id`;
 }

@@ -7,7 +7,7 @@ import type { ResourceToken as ShownToken } from '../api-types/answers.ts';
 import { rolesThat } from '../base/roles.ts';
 import { createPublicId, createTokenText, digestOf } from '../base/token-text.ts';
 import { appNotFound, refused, tokenNotFound } from '../errors.ts';
-import type { Sql, Transaction } from '../storage/database/connect.ts';
+import { countRows, type Sql, type Transaction } from '../storage/database/connect.ts';
 import { judgedTime } from '../storage/maintenance/time-judge.ts';
 import { checkName } from './name.ts';
 import { restorableUntil, withoutNull } from './revocation.ts';
@@ -84,10 +84,10 @@ export async function createResourceToken(
  * @throws Refused tooManyTokens
  */
 async function checkRoom(tx: Transaction, userId: number, maxTokens: number): Promise<void> {
-  const [made] = await tx<{ count: number }[]>`
-    SELECT count(*)::integer AS count FROM resource_tokens
+  const valid = tx`
+    resource_tokens
      WHERE created_by = ${userId} AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ${judgedTime(tx)})`;
-  if (maxTokens > 0 && (made?.count ?? 0) >= maxTokens)
+  if (maxTokens > 0 && (await countRows(tx, valid)) >= maxTokens)
     throw refused(
       'tooManyTokens',
       `an account may have ${maxTokens} valid resource tokens (MAX_TOKENS_PER_ACCOUNT): revoke one that is not needed`,

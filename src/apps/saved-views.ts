@@ -5,7 +5,7 @@ import { lockApp } from '../accounts/people/members.ts';
 import type { SavedView as ShownView } from '../api-types/answers.ts';
 import { createPublicId } from '../base/token-text.ts';
 import { refused } from '../errors.ts';
-import type { Sql } from '../storage/database/connect.ts';
+import { countRows, type Sql } from '../storage/database/connect.ts';
 import { putOnBoard } from './boards.ts';
 import { checkName } from './name.ts';
 
@@ -16,12 +16,10 @@ const MAX_VIEWS = 100;
 
 /** An app's views by name. */
 export async function listSavedViews(sql: Sql, appId: number): Promise<SavedView[]> {
-  return [
-    ...(await sql<SavedView[]>`
-      SELECT view.public_id AS "viewId", view.name, view.search, users.email AS "savedBy", view.saved_at AS "savedAt"
-        FROM saved_views AS view LEFT JOIN users ON users.id = view.saved_by
-       WHERE view.app_id = ${appId} ORDER BY lower(view.name), view.id`),
-  ];
+  return await sql<SavedView[]>`
+    SELECT view.public_id AS "viewId", view.name, view.search, users.email AS "savedBy", view.saved_at AS "savedAt"
+      FROM saved_views AS view LEFT JOIN users ON users.id = view.saved_by
+     WHERE view.app_id = ${appId} ORDER BY lower(view.name), view.id`;
 }
 
 /**
@@ -39,9 +37,7 @@ export async function saveView(
   return await sql.begin('isolation level read committed', async (tx) => {
     // The lock makes the limit exact.
     await lockApp(tx, appId);
-    const [others] = await tx<{ count: number }[]>`
-      SELECT count(*)::integer AS count FROM saved_views WHERE app_id = ${appId} AND name <> ${name}`;
-    if ((others?.count ?? 0) >= MAX_VIEWS)
+    if ((await countRows(tx, tx`saved_views WHERE app_id = ${appId} AND name <> ${name}`)) >= MAX_VIEWS)
       throw refused('tooManyViews', `an app may have ${MAX_VIEWS} saved views: remove one`);
     const [saved] = await tx<{ viewId: string; isNew: boolean }[]>`
       INSERT INTO saved_views (public_id, app_id, name, search, saved_by)

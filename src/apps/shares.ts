@@ -10,7 +10,7 @@ import type { Path } from '../base/turns.ts';
 import { type BatchedCache, cacheOfKeys, type LookupQueue } from '../cache/batched-lookup.ts';
 import type { CacheStats, LookupOptions } from '../cache/lookup-cache.ts';
 import { appNotFound, refused } from '../errors.ts';
-import type { Sql, Transaction } from '../storage/database/connect.ts';
+import { countRows, type Sql, type Transaction } from '../storage/database/connect.ts';
 import { checkOrigin } from './browser-keys.ts';
 
 /** What a share shows beside charts: nothing, the latest events without their payloads, or with them. */
@@ -28,19 +28,17 @@ export const MAX_ORIGINS = 20;
 
 /** An app's shares, the latest first. */
 export async function listShares(sql: Sql, appId: number): Promise<ListedShare[]> {
-  return [
-    ...(await sql<ListedShare[]>`
-      SELECT share.public_id AS "shareId", view.public_id AS "viewId", board.public_id AS "boardId",
-             coalesce(view.name, board.name) AS name, range, timezone, filters, list, origins,
-             ends_at AS "endsAt", share.password_hash IS NOT NULL AS "hasPassword", users.email AS "createdBy",
-             share.created_at AS "createdAt", ${isAllowed(sql)} AS "isAllowed"
-        FROM shares AS share
-        JOIN apps ON apps.id = share.app_id
-        JOIN users ON users.id = share.created_by
-        LEFT JOIN saved_views AS view ON view.id = share.view_id
-        LEFT JOIN boards AS board ON board.id = share.board_id
-       WHERE share.app_id = ${appId} ORDER BY share.id DESC`),
-  ];
+  return await sql<ListedShare[]>`
+    SELECT share.public_id AS "shareId", view.public_id AS "viewId", board.public_id AS "boardId",
+           coalesce(view.name, board.name) AS name, range, timezone, filters, list, origins,
+           ends_at AS "endsAt", share.password_hash IS NOT NULL AS "hasPassword", users.email AS "createdBy",
+           share.created_at AS "createdAt", ${isAllowed(sql)} AS "isAllowed"
+      FROM shares AS share
+      JOIN apps ON apps.id = share.app_id
+      JOIN users ON users.id = share.created_by
+      LEFT JOIN saved_views AS view ON view.id = share.view_id
+      LEFT JOIN boards AS board ON board.id = share.board_id
+     WHERE share.app_id = ${appId} ORDER BY share.id DESC`;
 }
 
 /** Whether the maker of a share may share the app now. */
@@ -87,9 +85,7 @@ export async function createShare(
     // The lock makes the limit exact; and who is removed or made a viewer meanwhile has made none.
     await lockApp(tx, appId);
     if (!(await holdMaintained(tx, by.userId, [appId])).has(appId)) throw appNotFound(String(appId));
-    const [others] = await tx<{ count: number }[]>`
-      SELECT count(*)::integer AS count FROM shares WHERE app_id = ${appId}`;
-    if ((others?.count ?? 0) >= MAX_SHARES)
+    if ((await countRows(tx, tx`shares WHERE app_id = ${appId}`)) >= MAX_SHARES)
       throw refused('tooManyShares', `an app may have ${MAX_SHARES} shares: revoke one`);
     const [shown] = await (viewId === null
       ? tx<

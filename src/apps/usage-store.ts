@@ -2,7 +2,7 @@
 
 import type { Usage } from '../api-types/answers.ts';
 import { DAY_MS, MINUTE_MS } from '../base/time-units.ts';
-import type { Sql, Transaction } from '../storage/database/connect.ts';
+import { countRows, type Sql, type Transaction } from '../storage/database/connect.ts';
 
 /**
  * The prefix of the codes of events that were refused inside of accepted requests. They are counted in the table of refused
@@ -211,7 +211,7 @@ export async function readUsage(sql: Sql, appId: number, now: number): Promise<A
   const minute = Math.floor(now / MINUTE_MS) * MINUTE_MS;
   const since = new Date(minute - (SHOWN_MINUTES - 1) * MINUTE_MS);
   const today = new Date(Math.floor(now / DAY_MS) * DAY_MS);
-  const [minutes, codes, days, [types], tokens] = await Promise.all([
+  const [minutes, codes, days, types, tokens] = await Promise.all([
     sql<AppUsage['minutes'][number][]>`
       SELECT at, coalesce(sum(requests) FILTER (WHERE code = ''), 0)::float8 AS accepted,
              coalesce(sum(requests) FILTER (WHERE code <> '' AND NOT starts_with(code, ${EVENT_PREFIX})), 0)::float8 AS refused
@@ -228,7 +228,7 @@ export async function readUsage(sql: Sql, appId: number, now: number): Promise<A
                              ${today}::timestamptz AT TIME ZONE 'UTC', interval '1 day') AS at
         LEFT JOIN usage_days ON app_id = ${appId} AND day = at::date
        ORDER BY at`,
-    sql<{ count: number }[]>`SELECT count(*)::integer AS count FROM event_types WHERE app_id = ${appId}`,
+    countRows(sql, sql`event_types WHERE app_id = ${appId}`),
     sql<AppUsage['tokens'][number][]>`
       SELECT token.public_id AS "tokenId", token.name, token.last_used_at AS "lastUsedAt",
              coalesce(sum(requests) FILTER (WHERE code = '' AND minute = ${new Date(minute)}), 0)::float8 AS reads,
@@ -247,7 +247,7 @@ export async function readUsage(sql: Sql, appId: number, now: number): Promise<A
       .filter(isOfEvents)
       .map(({ code, requests }) => ({ code: code.slice(EVENT_PREFIX.length), events: requests })),
     days: [...days],
-    types: types?.count ?? 0,
+    types,
     tokens: [...tokens],
   };
 }

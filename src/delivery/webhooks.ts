@@ -10,7 +10,7 @@ import { createPublicId, digestOf } from '../base/token-text.ts';
 import { FORMAT_NAMES, FORMATS, type WebhookFormat } from '../base/webhook-formats.ts';
 import type { Config } from '../config.ts';
 import { notYet, Refused, refused, WrongField } from '../errors.ts';
-import type { Sql, Transaction } from '../storage/database/connect.ts';
+import { countRows, type Sql, type Transaction } from '../storage/database/connect.ts';
 import type { ConsumerStore, StartingPoint } from '../storage/feed/consumers.ts';
 import { checkWebhookUrl } from './addresses.ts';
 import { addressProblem, type ChatFormat, chatBody, postedTo } from './chat.ts';
@@ -113,9 +113,7 @@ export async function addWebhook(
   await sql.begin('isolation level read committed', async (tx) => {
     // The lock makes the limit exact.
     await tx`SELECT FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
-    const [row] = await tx<{ count: number }[]>`
-      SELECT count(*)::integer AS count FROM webhooks WHERE app_id = ${appId}`;
-    if ((row?.count ?? 0) >= most)
+    if ((await countRows(tx, tx`webhooks WHERE app_id = ${appId}`)) >= most)
       throw refused('tooManyWebhooks', `an app may have ${most} webhooks (MAX_WEBHOOKS_PER_APP)`);
     // Paused until it has a position: on a cluster that is on another node.
     await tx`

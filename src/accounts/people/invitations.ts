@@ -10,7 +10,7 @@ import type { GivenRole } from '../../base/roles.ts';
 import { DAY_MS } from '../../base/time-units.ts';
 import { createPublicId } from '../../base/token-text.ts';
 import { refused } from '../../errors.ts';
-import type { Sql, Transaction } from '../../storage/database/connect.ts';
+import { countRows, type Sql, type Transaction } from '../../storage/database/connect.ts';
 import { type Actor, writeAudit } from '../log/audit.ts';
 import { createSecretText, secretDigest } from '../sessions/one-time-secret.ts';
 import type { Email } from './email.ts';
@@ -44,10 +44,9 @@ export async function invite(
 ): Promise<string> {
   const { appId, email, role, by, now } = invitation;
   await tx`DELETE FROM invitations WHERE app_id = ${appId} AND expires_at <= least(${new Date(now)}, now())`;
-  const [others] = await tx<{ count: number }[]>`
-    SELECT count(*)::integer AS count FROM invitations
-     WHERE app_id = ${appId} AND email_key <> ${email.key} AND expires_at > ${new Date(now)}`;
-  if ((others?.count ?? 0) >= MAX_INVITATIONS)
+  const others = tx`
+    invitations WHERE app_id = ${appId} AND email_key <> ${email.key} AND expires_at > ${new Date(now)}`;
+  if ((await countRows(tx, others)) >= MAX_INVITATIONS)
     throw refused(
       'tooManyInvitations',
       `an app may have ${MAX_INVITATIONS} open invitations: withdraw one that is not needed`,
@@ -70,14 +69,12 @@ export async function invite(
 /** The apps that an account's verified address is invited to, in order of creation: it can open them. */
 export async function listInvitedTo(sql: Sql, user: User, now: number): Promise<Membership[]> {
   if (!user.emailVerified) return [];
-  return [
-    ...(await sql<Membership[]>`
-      SELECT apps.id, apps.public_id AS "appId", name, apps.created_at AS "createdAt", role, suspended_at AS "suspendedAt"
-        FROM invitations JOIN apps ON apps.id = app_id
-       WHERE email_key = ${user.emailKey} AND expires_at > ${now} AND removed_at IS NULL
-         AND NOT EXISTS (SELECT FROM app_members WHERE app_members.app_id = apps.id AND user_id = ${user.id})
-       ORDER BY apps.id`),
-  ];
+  return await sql<Membership[]>`
+    SELECT apps.id, apps.public_id AS "appId", name, apps.created_at AS "createdAt", role, suspended_at AS "suspendedAt"
+      FROM invitations JOIN apps ON apps.id = app_id
+     WHERE email_key = ${user.emailKey} AND expires_at > ${now} AND removed_at IS NULL
+       AND NOT EXISTS (SELECT FROM app_members WHERE app_members.app_id = apps.id AND user_id = ${user.id})
+     ORDER BY apps.id`;
 }
 
 /**
@@ -109,13 +106,11 @@ export async function acceptByAddress(
 
 /** The pending invitations of an app. */
 export async function listInvitations(sql: Sql, appId: number, now: number): Promise<Invitation<Date>[]> {
-  return [
-    ...(await sql<Invitation<Date>[]>`
-      SELECT public_id AS "invitationId", email, role, created_at AS "createdAt", expires_at AS "expiresAt"
-        FROM invitations
-       WHERE app_id = ${appId} AND expires_at > ${now}
-       ORDER BY invitations.id`),
-  ];
+  return await sql<Invitation<Date>[]>`
+    SELECT public_id AS "invitationId", email, role, created_at AS "createdAt", expires_at AS "expiresAt"
+      FROM invitations
+     WHERE app_id = ${appId} AND expires_at > ${now}
+     ORDER BY invitations.id`;
 }
 
 /** Withdraws an invitation. @returns false if the app has no such invitation */

@@ -38,13 +38,11 @@ export async function findMembership(sql: Sql, user: User, appId: string): Promi
 
 /** The apps of an account, in order of creation. */
 export async function listMemberships(sql: Sql, user: User): Promise<Membership[]> {
-  return [
-    ...(await sql<Membership[]>`
-      SELECT apps.id, public_id AS "appId", name, created_at AS "createdAt", role, apps.suspended_at AS "suspendedAt"
-        FROM apps JOIN app_members ON app_id = apps.id
-       WHERE user_id = ${user.id}
-       ORDER BY apps.id`),
-  ];
+  return await sql<Membership[]>`
+    SELECT apps.id, public_id AS "appId", name, created_at AS "createdAt", role, apps.suspended_at AS "suspendedAt"
+      FROM apps JOIN app_members ON app_id = apps.id
+     WHERE user_id = ${user.id}
+     ORDER BY apps.id`;
 }
 
 /**
@@ -69,17 +67,15 @@ export async function adoptApps(tx: Transaction, user: User, by: Actor): Promise
 
 /** The members of an app, owners first. */
 export async function listMembers(sql: Sql, appId: number): Promise<Member[]> {
-  return [
-    ...(await sql<Member[]>`
-      SELECT public_id AS "userId", email, email_verified_at IS NOT NULL AS "emailVerified", member.role,
-             by_group.group_name AS "byGroup", added_at AS "addedAt"
-        FROM app_members AS member JOIN users ON users.id = user_id
-             LEFT JOIN group_grants AS by_group
-               ON by_group.app_id = member.app_id AND by_group.user_id = member.user_id
-                  AND by_group.role = member.role AND by_group.own_role IS DISTINCT FROM member.role
-       WHERE member.app_id = ${appId}
-       ORDER BY member.role = 'owner' DESC, added_at, users.id`),
-  ];
+  return await sql<Member[]>`
+    SELECT public_id AS "userId", email, email_verified_at IS NOT NULL AS "emailVerified", member.role,
+           by_group.group_name AS "byGroup", added_at AS "addedAt"
+      FROM app_members AS member JOIN users ON users.id = user_id
+           LEFT JOIN group_grants AS by_group
+             ON by_group.app_id = member.app_id AND by_group.user_id = member.user_id
+                AND by_group.role = member.role AND by_group.own_role IS DISTINCT FROM member.role
+     WHERE member.app_id = ${appId}
+     ORDER BY member.role = 'owner' DESC, added_at, users.id`;
 }
 
 /**

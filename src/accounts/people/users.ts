@@ -119,13 +119,11 @@ export async function requireVerifiedUser(
 }
 
 export async function listUsers(sql: Sql): Promise<UserInList[]> {
-  return [
-    ...(await sql<UserInList[]>`
-      SELECT public_id AS "userId", email, email_verified_at IS NOT NULL AS "emailVerified",
-             EXISTS (SELECT FROM second_factors WHERE user_id = users.id AND enabled_at IS NOT NULL) AS "secondFactor",
-             created_at AS "createdAt", suspended_at AS "suspendedAt"
-        FROM users ORDER BY users.id`),
-  ];
+  return await sql<UserInList[]>`
+    SELECT public_id AS "userId", email, email_verified_at IS NOT NULL AS "emailVerified",
+           EXISTS (SELECT FROM second_factors WHERE user_id = users.id AND enabled_at IS NOT NULL) AS "secondFactor",
+           created_at AS "createdAt", suspended_at AS "suspendedAt"
+      FROM users ORDER BY users.id`;
 }
 
 export async function hasUsers(sql: Sql | Transaction): Promise<boolean> {

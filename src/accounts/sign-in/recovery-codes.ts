@@ -1,7 +1,7 @@
 /** Recovery codes: each stands in once for a code of a lost authenticator. Only their digests are stored. */
 import { randomInt } from 'node:crypto';
 import { digestOf } from '../../base/token-text.ts';
-import type { Sql, Transaction } from '../../storage/database/connect.ts';
+import { countRows, type Sql, type Transaction } from '../../storage/database/connect.ts';
 
 const CODES = 10;
 /** 16 characters of 32 are 80 bits: a digest without salt and stretching cannot be reversed. */
@@ -31,9 +31,7 @@ export async function useRecoveryCode(tx: Transaction, userId: number, entered: 
 
 /** Codes of an account that can still be used. */
 export async function countRecoveryCodes(sql: Sql | Transaction, userId: number): Promise<number> {
-  const [row] = await sql<{ count: number }[]>`
-    SELECT count(*)::integer AS count FROM recovery_codes WHERE user_id = ${userId}`;
-  return row?.count ?? 0;
+  return await countRows(sql, sql`recovery_codes WHERE user_id = ${userId}`);
 }
 
 function newCode(): string {

@@ -8,7 +8,7 @@ import { Rejection } from '../../errors.ts';
 import { dataOf, json, objectOf } from '../../http/operation.ts';
 import { Query } from '../../http/query.ts';
 import type { ReadPlace } from '../../http/read-slots.ts';
-import type { Sql } from '../../storage/database/connect.ts';
+import { countRows, type Sql } from '../../storage/database/connect.ts';
 import { EVERY_ROW } from '../../storage/fields/row-filter.ts';
 import type { ScanRequest } from '../../storage/read/event-scan.ts';
 import type { StoredEvent } from '../../storage/read/page-request.ts';
@@ -151,9 +151,7 @@ export function fieldsRead(options: FieldsReadOptions): AppRead {
 
 /** How many erasures of an app are finished. */
 async function countErasures(sql: Sql, app: number): Promise<number> {
-  const [row] = await sql<{ count: number }[]>`
-    SELECT count(*)::integer AS count FROM erasures WHERE app_id = ${app} AND finished_at IS NOT NULL`;
-  return row?.count ?? 0;
+  return await countRows(sql, sql`erasures WHERE app_id = ${app} AND finished_at IS NOT NULL`);
 }
 
 /** Answers are shared by the requests that ask for the same, and given again for some seconds. */

@@ -72,6 +72,12 @@ export type Fragment = postgres.PendingQuery<postgres.Row[]>;
 /** What runs transactions: a pool, or a part of a cluster (citus/shard-schema.ts). */
 export type Transactions = Pick<Sql, 'begin' | 'pool'>;
 
+/** How many rows there are. @param from what follows FROM, such as `boards WHERE app_id = ${appId}` */
+export async function countRows(sql: Sql | Transaction, from: Fragment): Promise<number> {
+  const [row] = await sql<{ count: number }[]>`SELECT count(*)::integer AS count FROM ${from}`;
+  return row?.count ?? 0;
+}
+
 /** The client's options. The package's types leave two of them out. */
 type Settings = postgres.Options<Record<string, never>> & {
   readonly max_pipeline: number;
