@@ -1,17 +1,16 @@
 /** Sign-in at the issuer: what the browser takes there, and what comes back becomes a session. */
-import { type KeyObject, randomBytes } from 'node:crypto';
-import { parseCookie, stringifySetCookie } from 'cookie';
+import type { KeyObject } from 'node:crypto';
+import { parseCookie } from 'cookie';
 import { seal, unseal } from '../../base/sealed-text.ts';
 import { Refused, Rejection } from '../../errors.ts';
 import type { Sql, Transaction } from '../../storage/database/connect.ts';
-import { writeAccountAudit } from '../log/audit.ts';
 import { parseEmail } from '../people/email.ts';
 import { createUser, lockUser, type User, verifyEmail } from '../people/users.ts';
-import { deviceText } from '../sessions/device.ts';
 import type { Client } from '../sessions/networks.ts';
 import { createSecretText } from '../sessions/one-time-secret.ts';
 import {
   holdSession,
+  pageCookie,
   type Session,
   type SessionOrigin,
   type Sessions,
@@ -120,18 +119,20 @@ export class OidcSignIn {
     asked: string | null,
     session: Session | null,
   ): Promise<{ location: string; setCookie: string }> {
-    const { issuer, now } = this.#options;
+    const { issuer, secure, now } = this.#options;
     const pending: Pending = {
-      state: randomText(),
-      nonce: randomText(),
-      verifier: randomText(),
+      state: createSecretText().text,
+      nonce: createSecretText().text,
+      // 256 random bits, as RFC 7636 (7.1) recommends.
+      verifier: createSecretText().text,
       page: ownPage(asked),
       joins: session?.user.userId ?? null,
       until: now() + VALID_FOR_MS,
     };
     const location = await issuer.authorizationUrl(pending);
     const sealed = seal(this.#options.key, JSON.stringify(pending), this.#boundTo);
-    return { location, setCookie: this.#cookie(sealed.toString('base64url'), VALID_FOR_MS / 1_000) };
+    const text = sealed.toString('base64url');
+    return { location, setCookie: pageCookie(this.#cookieName, text, secure, VALID_FOR_MS / 1_000) };
   }
 
   /**
@@ -160,7 +161,8 @@ export class OidcSignIn {
         if (trustsEmail && identity.emailVerified && parseEmail(identity.email ?? '')?.key === user.emailKey)
           await verifyEmail(tx, user.id);
         if (identity.groups !== null) await this.#options.applyGroups(tx, user, identity.groups);
-        const started = await this.#start(tx, user, identity, origin);
+        const started = await this.#options.sessions.signIn(tx, user, origin);
+        await noteOidcSession(tx, identity, started.digest);
         return { user, isNew, isJoined: pending.joins !== null, page: pending.page, ...started };
       });
     } catch (error) {
@@ -185,7 +187,7 @@ export class OidcSignIn {
 
   /** The Set-Cookie value that forgets a sign-in that has ended. */
   forget(): string {
-    return this.#cookie('', 0);
+    return pageCookie(this.#cookieName, '', this.#options.secure, 0);
   }
 
   /** The account that signs in or is joined, locked: what was known of it before is looked at again. */
@@ -220,22 +222,6 @@ export class OidcSignIn {
     return { user, isNew: true };
   }
 
-  async #start(
-    tx: Transaction,
-    user: User,
-    identity: OidcIdentity,
-    origin: SessionOrigin,
-  ): Promise<StartedSession> {
-    const started = await this.#options.sessions.start(tx, user, origin);
-    await noteOidcSession(tx, identity, started.digest);
-    if (started.isNewDevice) {
-      const by = { userId: user.id, email: user.email };
-      const details = { device: deviceText(origin.device), address: origin.address };
-      await writeAccountAudit(tx, { user, by, action: 'sign-in.new-device', details });
-    }
-    return started;
-  }
-
   /** The hash of a password that nobody knows: the account has none until its user sets one by mail. */
   async #unusableHash(client: Client): Promise<string | Rejection> {
     return await this.#options.passwords.hash(createSecretText().text, {
@@ -258,20 +244,4 @@ export class OidcSignIn {
   get #boundTo(): Buffer {
     return Buffer.from(this.#options.generation);
   }
-
-  #cookie(value: string, maxAge: number): string {
-    const { secure } = this.#options;
-    return stringifySetCookie(this.#cookieName, value, {
-      httpOnly: true,
-      sameSite: 'lax',
-      path: '/',
-      secure,
-      maxAge,
-    });
-  }
-}
-
-/** 256 random bits, as RFC 7636 (7.1) recommends for a verifier. */
-function randomText(): string {
-  return randomBytes(32).toString('base64url');
 }

@@ -4,6 +4,7 @@ import type { ListedSession } from '../../api-types/answers.ts';
 import { BatchedLookup } from '../../cache/batched-lookup.ts';
 import { Refused, Rejection } from '../../errors.ts';
 import type { Fragment, Sql, Transaction } from '../../storage/database/connect.ts';
+import { writeAccountAudit } from '../log/audit.ts';
 import { type User, userColumns } from '../people/users.ts';
 import { type Device, deviceText } from './device.ts';
 import type { KnownDevices } from './known-devices.ts';
@@ -108,7 +109,22 @@ export class Sessions {
                          ORDER BY last_seen_at DESC, digest OFFSET ${MAX_OF_ACCOUNT - 1}
                            FOR UPDATE SKIP LOCKED)`;
     const isNewDevice = await devices.remember(sql, user, { device, address }, now, judged);
-    return { digest, setCookie: this.#cookie(text, maxMs / 1_000), isNewDevice };
+    return {
+      digest,
+      setCookie: pageCookie(this.#name, text, this.#options.secure, maxMs / 1_000),
+      isNewDevice,
+    };
+  }
+
+  /** Starts a session by a sign-in, of which the audit log has those from a new device. @throws Refused accountSuspended */
+  async signIn(tx: Transaction, user: User, origin: SessionOrigin): Promise<StartedSession> {
+    const started = await this.start(tx, user, origin);
+    if (started.isNewDevice) {
+      const by = { userId: user.id, email: user.email };
+      const details = { device: deviceText(origin.device), address: origin.address };
+      await writeAccountAudit(tx, { user, by, action: 'sign-in.new-device', details });
+    }
+    return started;
   }
 
   /** The session of a Cookie header; null if there is none or it has ended. */
@@ -196,7 +212,7 @@ export class Sessions {
 
   /** The Set-Cookie value that deletes the cookie. */
   forget(): string {
-    return this.#cookie('', 0);
+    return pageCookie(this.#name, '', this.#options.secure, 0);
   }
 
   #judged(): number {
@@ -207,18 +223,11 @@ export class Sessions {
   #digest(cookies: string): Buffer | null {
     return secretDigest(parseCookie(cookies)[this.#name] ?? '');
   }
+}
 
-  /** The value consists of base64url characters, so no text of a request reaches the header. */
-  #cookie(value: string, maxAge: number): string {
-    const { secure } = this.#options;
-    return stringifySetCookie(this.#name, value, {
-      httpOnly: true,
-      sameSite: 'lax',
-      path: '/',
-      secure,
-      maxAge,
-    });
-  }
+/** A Set-Cookie value for pages here, which their scripts cannot read. @param value base64url: no text of a request reaches the header */
+export function pageCookie(name: string, value: string, secure: boolean, maxAge: number): string {
+  return stringifySetCookie(name, value, { httpOnly: true, sameSite: 'lax', path: '/', secure, maxAge });
 }
 
 /**

@@ -1,10 +1,8 @@
 /** Checks passwords and codes: throttled, and with the same timing for emails with and without an account. */
 import { Rejection } from '../../errors.ts';
 import type { Sql, Transaction } from '../../storage/database/connect.ts';
-import { writeAccountAudit } from '../log/audit.ts';
 import type { Email } from '../people/email.ts';
 import { type AuthenticatedUser, findUser, findUserById, holdPassword, type User } from '../people/users.ts';
-import { deviceText } from '../sessions/device.ts';
 import type { Client } from '../sessions/networks.ts';
 import {
   holdSession,
@@ -63,7 +61,7 @@ export class SignIn {
     client: Client,
     origin: SessionOrigin,
   ): Promise<SignedIn | { user: User; challenge: string } | Rejection> {
-    const { sql, secondFactors, challenges } = this.#options;
+    const { sql, sessions, secondFactors, challenges } = this.#options;
     const checked = await this.#checkPassword(given, client, false);
     if (checked instanceof Rejection) return checked;
     const { verified, attempt } = checked;
@@ -75,7 +73,7 @@ export class SignIn {
       if (!(await holdPassword(tx, verified))) return FAILED;
       if (await secondFactors.isOn(tx, user.id))
         return { user, challenge: challenges.create(user.userId, verified.passwordHash) };
-      return { user, ...(await this.#start(tx, user, origin)) };
+      return { user, ...(await sessions.signIn(tx, user, origin)) };
     });
     if (outcome instanceof Rejection) return outcome;
     await ('challenge' in outcome ? attempt.passedFirst() : attempt.succeeded());
@@ -87,7 +85,7 @@ export class SignIn {
     given: { challenge: string; code: string },
     source: CodeSource,
   ): Promise<SecondStep | Rejection> {
-    const { sql, codes, challenges } = this.#options;
+    const { sql, sessions, codes, challenges } = this.#options;
     const claim = challenges.read(given.challenge);
     // Before anything is counted or looked up: a client without the password cannot use up the owner's attempts.
     if (claim === null) return EXPIRED;
@@ -101,7 +99,7 @@ export class SignIn {
       // It was removed since the first step, which another sign-in needs no code after.
       if (code === IS_OFF) return EXPIRED;
       if (code instanceof Rejection) return code;
-      return { user, ...code, ...(await this.#start(check.tx, user, source.origin)) };
+      return { user, ...code, ...(await sessions.signIn(check.tx, user, source.origin)) };
     });
   }
 
@@ -118,16 +116,6 @@ export class SignIn {
     if (checked instanceof Rejection) return checked === FAILED ? WRONG_PASSWORD : checked;
     await checked.attempt.succeeded();
     return checked.verified;
-  }
-
-  async #start(tx: Transaction, user: User, origin: SessionOrigin): Promise<StartedSession> {
-    const started = await this.#options.sessions.start(tx, user, origin);
-    if (started.isNewDevice) {
-      const by = { userId: user.id, email: user.email };
-      const details = { device: deviceText(origin.device), address: origin.address };
-      await writeAccountAudit(tx, { user, by, action: 'sign-in.new-device', details });
-    }
-    return started;
   }
 
   /**
