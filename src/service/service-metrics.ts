@@ -8,6 +8,7 @@ import type { ThrottledBy } from '../accounts/sign-in/sign-in-limits.ts';
 import type { Usage } from '../apps/usage.ts';
 import type { ArchivedGroups, ArchivedGroupsStats } from '../archive/archived-groups.ts';
 import type { ArchiveStats } from '../archive/rounds.ts';
+import { sum } from '../base/sum.ts';
 import type { LookupQueue } from '../cache/batched-lookup.ts';
 import type { CacheStats } from '../cache/lookup-cache.ts';
 import type { AlertStats } from '../delivery/alerts/rounds.ts';
@@ -257,7 +258,7 @@ export function registerServiceMetrics(registry: Metrics, parts: ServiceParts): 
   registerWrites(metrics, parts.writePath);
   registerSchemas(metrics, parts.writePath);
   registerCaches(metrics, parts.caches);
-  registerFirstTimes(metrics, parts.firstTimes);
+  metrics.gauge('tidemark_first_times', () => parts.firstTimes.size);
   registerLookups(metrics, parts.lookups);
   registerDatabase(metrics, parts);
   registerNodes(metrics, parts);
@@ -300,10 +301,9 @@ function registerRequests(metrics: Described, server: HttpServer): void {
   );
   metrics.gauge('tidemark_request_body_bytes', () => server.bodiesBytes);
   metrics.gauge('tidemark_request_spooled_bytes', spooledBytes);
-  metrics.counter('tidemark_request_bodies_cut_total', () => [
-    sample({ reason: 'room' }, server.bodyStats.cutForRoom),
-    sample({ reason: 'pace' }, server.bodyStats.cutForPace),
-  ]);
+  metrics.counter('tidemark_request_bodies_cut_total', () =>
+    by('reason', { room: server.bodyStats.cutForRoom, pace: server.bodyStats.cutForPace }),
+  );
   metrics.counter('tidemark_request_bodies_refused_total', () => server.bodyStats.refused);
 }
 
@@ -329,14 +329,10 @@ function registerWrites(metrics: Described, writePath: WritePath): void {
 
 /** Checks of payloads against the schemas of their types. */
 function registerSchemas(metrics: Described, { payloadChecks }: WritePath): void {
-  metrics.counter('tidemark_schema_checks_total', () =>
-    map(Object.entries(payloadChecks.outcomes), ([outcome, n]) => sample({ outcome }, n)),
-  );
+  metrics.counter('tidemark_schema_checks_total', () => by('outcome', payloadChecks.outcomes));
   metrics.gauge('tidemark_schema_checks_waiting', () => payloadChecks.waiting);
   metrics.counter('tidemark_schema_suspensions_total', () => payloadChecks.suspensions);
-  metrics.counter('tidemark_schema_threads_ended_total', () =>
-    Object.entries(payloadChecks.endedThreads).map(([thread, count]) => sample({ thread }, count)),
-  );
+  metrics.counter('tidemark_schema_threads_ended_total', () => by('thread', payloadChecks.endedThreads));
 }
 
 /** Events of past days wait apart from the others. */
@@ -347,35 +343,19 @@ function registerPast(metrics: Described, { queues, store }: WritePath): void {
     sample({ reason: 'blocked' }, past.closedDays('blocked')),
     sample({ reason: 'no-partition' }, past.closedDays('no-partition')),
   ]);
-  metrics.counter('tidemark_past_events_refused_total', () =>
-    map(Object.entries(past.refused), ([reason, count]) => sample({ reason }, count)),
-  );
+  metrics.counter('tidemark_past_events_refused_total', () => by('reason', past.refused));
 }
 
 function registerCaches(metrics: Described, caches: ServiceParts['caches']): void {
   const sums = (stat: 'hits' | 'misses') => () =>
-    map(Object.entries(caches), ([cache, owner]) =>
-      sample(
-        { cache },
-        owner.caches.reduce((sum, one) => sum + one[stat], 0),
-      ),
-    );
+    map(Object.entries(caches), ([cache, of]) => sample({ cache }, sum(of.caches.map((one) => one[stat]))));
   metrics.counter('tidemark_cache_hits_total', sums('hits'));
   metrics.counter('tidemark_cache_misses_total', sums('misses'));
 }
 
-function registerFirstTimes(metrics: Described, firstTimes: ServiceParts['firstTimes']): void {
-  metrics.gauge('tidemark_first_times', () => firstTimes.size);
-}
-
 function registerLookups(metrics: Described, lookups: ServiceParts['lookups']): void {
   const sums = (stat: keyof LookupQueue) => () =>
-    map(Object.entries(lookups), ([queue, queues]) =>
-      sample(
-        { queue },
-        queues.reduce((sum, one) => sum + one[stat], 0),
-      ),
-    );
+    map(Object.entries(lookups), ([queue, all]) => sample({ queue }, sum(all.map((one) => one[stat]))));
   metrics.gauge('tidemark_lookups_waiting', sums('waiting'));
   metrics.counter('tidemark_lookups_refused_total', sums('refused'));
 }
@@ -388,12 +368,8 @@ function registerLimits(metrics: Described, stats: () => SharedLimitsStats): voi
 
 function registerSignIns(metrics: Described, stats: () => SignInStats): void {
   metrics.gauge('tidemark_password_hashes_waiting', () => stats().passwords.waiting);
-  metrics.counter('tidemark_password_hashes_total', () =>
-    map(Object.entries(stats().passwords.outcomes), ([outcome, n]) => sample({ outcome }, n)),
-  );
-  metrics.counter('tidemark_sign_ins_slowed_down_total', () =>
-    map(Object.entries(stats().throttled), ([by, n]) => sample({ by }, n)),
-  );
+  metrics.counter('tidemark_password_hashes_total', () => by('outcome', stats().passwords.outcomes));
+  metrics.counter('tidemark_sign_ins_slowed_down_total', () => by('by', stats().throttled));
 }
 
 /** @param folders by the settings that name them */
@@ -489,9 +465,7 @@ function registerConsumers(
   maintenance: MaintenanceLoop,
   consumers: ConsumerRouteStats,
 ): void {
-  metrics.gauge('tidemark_consumers', () =>
-    Object.entries(maintenance.consumers.states).map(([state, count]) => sample({ state }, count)),
-  );
+  metrics.gauge('tidemark_consumers', () => by('state', maintenance.consumers.states));
   metrics.gauge('tidemark_consumer_lag_seconds', () => maintenance.consumers.lagSeconds);
   metrics.counter('tidemark_consumer_leased_events_total', () => consumers.leasedEvents);
   metrics.counter('tidemark_consumer_acknowledgments_total', () => consumers.acknowledgments);
@@ -509,9 +483,7 @@ function registerAlerts(metrics: Described, alerts: AlertStats, outbox: OutboxSt
   metrics.counter('tidemark_alert_evaluations_total', () => alerts.evaluations);
   metrics.counter('tidemark_alert_failures_total', () => alerts.failures);
   metrics.gauge('tidemark_alert_round_seconds', () => alerts.roundMs / 1_000);
-  metrics.counter('tidemark_alert_transitions_total', () =>
-    Object.entries(alerts.transitions).map(([kind, count]) => sample({ kind }, count)),
-  );
+  metrics.counter('tidemark_alert_transitions_total', () => by('kind', alerts.transitions));
   metrics.counter('tidemark_messages_total', () =>
     Object.entries(outbox).flatMap(([channel, results]) =>
       Object.entries(results).map(([result, count]) => sample({ channel, result }, count)),
@@ -530,6 +502,11 @@ function sample(labels: Sample['labels'], value: number): Sample {
   return { labels, value };
 }
 
+/** Numbers whose names are values of a label. */
+function by(label: string, counts: Readonly<Record<string, number>>): Sample[] {
+  return Object.entries(counts).map(([name, count]) => sample({ [label]: name }, count));
+}
+
 function* map<T, R>(values: Iterable<T>, change: (value: T) => R): Iterable<R> {
   for (const value of values) yield change(value);
 }
@@ -545,25 +522,19 @@ function registerReads(metrics: Described, reads: Readonly<Record<ReadKind, Read
 function registerExports(metrics: Described, exports: Exports): void {
   metrics.gauge('tidemark_exports_running', () => exports.running);
   metrics.counter('tidemark_exported_events_total', () => exports.events);
-  metrics.counter('tidemark_exports_total', () =>
-    Object.entries(exports.ended).map(([outcome, value]) => ({ labels: { outcome }, value })),
-  );
+  metrics.counter('tidemark_exports_total', () => by('outcome', exports.ended));
 }
 
 function registerQueries(metrics: Described, { queries, budget, stats }: ServiceParts['queries']): void {
   metrics.gauge('tidemark_queries_running', () => queries.running);
-  metrics.counter('tidemark_queries_total', () =>
-    Object.entries(queries.ended).map(([outcome, value]) => ({ labels: { outcome }, value })),
+  metrics.counter('tidemark_queries_total', () => by('outcome', queries.ended));
+  metrics.counter('tidemark_queries_answered_total', () =>
+    by('from', { counts: stats.counted, events: stats.scanned }),
   );
-  metrics.counter('tidemark_queries_answered_total', () => [
-    sample({ from: 'counts' }, stats.counted),
-    sample({ from: 'events' }, stats.scanned),
-  ]);
   metrics.counter('tidemark_query_events_total', () => stats.events);
   metrics.counter('tidemark_query_seconds_total', () => budget.stats.spentMs / 1_000);
-  metrics.counter('tidemark_query_budget_spent_total', () => [
-    sample({ outcome: 'refused' }, budget.stats.refused),
-    sample({ outcome: 'cut' }, budget.stats.cut),
-  ]);
+  metrics.counter('tidemark_query_budget_spent_total', () =>
+    by('outcome', { refused: budget.stats.refused, cut: budget.stats.cut }),
+  );
   metrics.counter('tidemark_queries_truncated_total', () => stats.truncated);
 }
