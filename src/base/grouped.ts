@@ -9,3 +9,12 @@ export function grouped<Row, Key>(rows: readonly Row[], keyOf: (row: Row) => Key
   }
   return groups;
 }
+
+/** Rows of many owners in one statement, by the column that names the owner and without it. */
+export function groupedBy<Row, Name extends keyof Row>(
+  rows: readonly Row[],
+  name: Name,
+): ReadonlyMap<Row[Name], readonly Omit<Row, Name>[]> {
+  const groups = grouped(rows, (row) => row[name]);
+  return new Map([...groups].map(([key, group]) => [key, group.map(({ [name]: _, ...row }) => row)]));
+}

@@ -125,7 +125,7 @@ function addChangingCommands(consumer: Command): void {
     .requiredOption(...NAME_OPTION)
     .run(async (session, options: ConsumerOptions) => {
       const { appId, store } = await placeOf(session, options);
-      await removeConsumer(session.sql, store, appId, { name: options.name });
+      await removeConsumer(session.sql, store, appId, options.name);
       return {
         json: { appId: options.app, name: options.name },
         text: formatFields({ Removed: options.name }),

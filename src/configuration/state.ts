@@ -6,6 +6,7 @@ import type { NumberFormat } from '../apps/fields.ts';
 import { type RedactionAction, redactionColumn } from '../apps/redaction.ts';
 import { type KeptDays, keptDays } from '../apps/retention.ts';
 import type { SchemaMode } from '../apps/type-schemas.ts';
+import { groupedBy } from '../base/grouped.ts';
 import type { Role } from '../base/roles.ts';
 import type { AlertRule } from '../delivery/alerts/alert-rules.ts';
 import type { Webhook } from '../delivery/webhooks.ts';
@@ -101,16 +102,13 @@ export async function readState(sql: Sql, store: ConsumerStore): Promise<StoredS
       FROM apps LEFT JOIN app_limits ON app_limits.app_id = id WHERE removed_at IS NULL ORDER BY id`;
   const types = await readTypes(sql);
   const fields = await readFields(sql);
-  const views = byApp(
-    await sql<(BoardView & { app: number })[]>`
-      SELECT app_id AS app, public_id AS "viewId", name, search FROM saved_views ORDER BY app_id, name, id`,
-  );
-  const members = byApp(await readMembers(sql));
+  const views = await sql<(BoardView & { app: number })[]>`
+    SELECT app_id AS app, public_id AS "viewId", name, search FROM saved_views ORDER BY app_id, name, id`;
+  const viewsOfApps = groupedBy(views, 'app');
+  const members = groupedBy(await readMembers(sql), 'app');
   const groups = await sql<(GroupEntry & { app: number | null })[]>`
     SELECT app_id AS app, group_name AS "group", role FROM group_mappings ORDER BY group_name`;
-  const groupsOfApps = byApp(
-    groups.flatMap(({ app, ...entry }) => (app === null ? [] : [{ app, ...entry }])),
-  );
+  const groupsOfApps = groupedBy(groups, 'app');
   const webhooks = await readWebhooks(sql, store);
   const alerts = await readAlerts(sql);
   return {
@@ -119,24 +117,14 @@ export async function readState(sql: Sql, store: ConsumerStore): Promise<StoredS
       retention: keptDays(days),
       types: types.get(app.id) ?? [],
       fields: fields.get(app.id) ?? [],
-      views: views.get(app.id) ?? [],
+      views: viewsOfApps.get(app.id) ?? [],
       members: members.get(app.id) ?? [],
       groups: groupsOfApps.get(app.id) ?? [],
       webhooks: webhooks.get(app.id) ?? [],
       alerts: alerts.get(app.id) ?? [],
     })),
-    groups: groups.filter(({ app }) => app === null).map(({ group, role }) => ({ group, role })),
+    groups: groupsOfApps.get(null) ?? [],
   };
-}
-
-function byApp<T extends { readonly app: number }>(rows: readonly T[]): ByApp<Omit<T, 'app'>> {
-  const found = new Map<number, Omit<T, 'app'>[]>();
-  for (const { app, ...row } of rows) {
-    const others = found.get(app);
-    if (others === undefined) found.set(app, [row]);
-    else others.push(row);
-  }
-  return found;
 }
 
 async function readTypes(sql: Sql): Promise<ByApp<StoredType>> {
@@ -156,13 +144,14 @@ async function readTypes(sql: Sql): Promise<ByApp<StoredType>> {
            ${redactionColumn(sql, 'event_types.id')} AS rules
       FROM event_types LEFT JOIN type_schemas ON type_schemas.type_id = event_types.id
      ORDER BY app_id, event_types.id`;
-  return byApp(
+  return groupedBy(
     rows.map(({ rules, schema, days, ...row }) => ({
       ...row,
       retention: keptDays(days),
       schema: schema === null ? null : (JSON.parse(schema) as object),
       redactions: (rules ?? []).map(({ path, action }) => ({ path: spellPath(path), action })),
     })),
+    'app',
   );
 }
 
@@ -172,11 +161,12 @@ async function readFields(sql: Sql): Promise<ByApp<StoredField>> {
       FROM declared_fields AS field LEFT JOIN event_types AS type ON type.id = type_id
      WHERE removed_at IS NULL
      ORDER BY field.app_id, field.id`;
-  return byApp(
+  return groupedBy(
     rows.map((row) => {
       const by = byOf(row.by);
       return { ...row, path: spellPath(namesOf(row.path)), by: by && spellPath(by) };
     }),
+    'app',
   );
 }
 
@@ -202,14 +192,18 @@ async function readWebhooks(sql: Sql, store: ConsumerStore): Promise<ByApp<Store
   for (const app of new Set(rows.map((row) => row.app)))
     for (const { name, types, filter } of await store.list(app, 'webhook'))
       choices.set(name, { types, filter });
-  return byApp(rows.map((row) => ({ types: [], filter: [], ...row, ...choices.get(row.webhookId) })));
+  const webhooks = rows.map((row) => ({ types: [], filter: [], ...row, ...choices.get(row.webhookId) }));
+  return groupedBy(webhooks, 'app');
 }
 
 async function readAlerts(sql: Sql): Promise<ByApp<StoredAlert>> {
   const rows = await sql<(Omit<StoredAlert, 'rule'> & { app: number; rule: string })[]>`
     SELECT app_id AS app, public_id AS "alertId", name, rule, timezone, webhooks, emails, alertmanager, is_paused AS "isPaused"
       FROM alert_rules ORDER BY app_id, id`;
-  return byApp(rows.map((row) => ({ ...row, rule: JSON.parse(row.rule) as object })));
+  return groupedBy(
+    rows.map((row) => ({ ...row, rule: JSON.parse(row.rule) as object })),
+    'app',
+  );
 }
 
 /**

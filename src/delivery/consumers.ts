@@ -73,7 +73,6 @@ export interface NewConsumer extends EventChoice {
   readonly from: StartingPoint;
   /** MAX_CONSUMERS_PER_APP. */
   readonly most: number;
-  readonly by?: Actor;
 }
 
 /**
@@ -84,20 +83,19 @@ export async function addConsumer(
   sql: Sql,
   store: ConsumerStore,
   appId: number,
-  { name, types, filter, from, most, by = COMMAND_LINE }: NewConsumer,
+  { name, types, filter, from, most }: NewConsumer,
 ): Promise<void> {
   const problem = deliveryNameProblem(name);
   if (problem !== null) throw new WrongInput(`the name ${problem}`);
   matcherOfChoice({ types, filter });
   await checkTypes(sql, appId, types);
   const known = await store.list(appId, 'consumer');
-  if (known.some((one) => one.name === name))
-    throw refused('consumerExists', `the app has a consumer ${JSON.stringify(name)} already`);
+  const exists = () => refused('consumerExists', `the app has a consumer ${JSON.stringify(name)} already`);
+  if (known.some((one) => one.name === name)) throw exists();
   if (known.length >= most)
     throw refused('tooManyConsumers', `an app may have ${most} consumers (MAX_CONSUMERS_PER_APP)`);
-  if (!(await store.add(appId, { name, kind: 'consumer', types, filter, from })))
-    throw refused('consumerExists', `the app has a consumer ${JSON.stringify(name)} already`);
-  await audit(sql, { appId, by, action: 'consumer.add', name });
+  if (!(await store.add(appId, { name, kind: 'consumer', types, filter, from }))) throw exists();
+  await audit(sql, { appId, by: COMMAND_LINE, action: 'consumer.add', name });
 }
 
 /** @throws Refused consumerNotFound */
@@ -105,15 +103,11 @@ export async function seekConsumer(
   sql: Sql,
   store: ConsumerStore,
   appId: number,
-  {
-    name,
-    from,
-    by = COMMAND_LINE,
-  }: { readonly name: string; readonly from: StartingPoint; readonly by?: Actor },
+  { name, from }: Pick<NewConsumer, 'name' | 'from'>,
 ): Promise<void> {
   await requireConsumer(store, appId, name);
   if (!(await store.seek(appId, name, from))) throw consumerNotFound(name, []);
-  await audit(sql, { appId, by, action: 'consumer.seek', name });
+  await audit(sql, { appId, by: COMMAND_LINE, action: 'consumer.seek', name });
 }
 
 /**
@@ -195,11 +189,11 @@ export async function removeConsumer(
   sql: Sql,
   store: ConsumerStore,
   appId: number,
-  { name, by = COMMAND_LINE }: { readonly name: string; readonly by?: Actor },
+  name: string,
 ): Promise<void> {
   await requireConsumer(store, appId, name);
   if (!(await store.remove(appId, name))) throw consumerNotFound(name, []);
-  await audit(sql, { appId, by, action: 'consumer.remove', name });
+  await audit(sql, { appId, by: COMMAND_LINE, action: 'consumer.remove', name });
 }
 
 async function requireConsumer(store: ConsumerStore, appId: number, name: string): Promise<void> {
@@ -215,17 +209,9 @@ function consumerNotFound(name: string, known: readonly string[]): Error {
 
 async function audit(
   sql: Sql,
-  entry: {
-    readonly appId: number;
-    readonly by: Actor;
-    readonly action: 'consumer.add' | 'consumer.seek' | 'consumer.skip' | 'consumer.remove';
-    readonly name: string;
-  },
+  { name, ...entry }: Omit<Parameters<typeof writeAudit>[1], 'details'> & { readonly name: string },
 ): Promise<void> {
-  const { appId, by, action, name } = entry;
-  await sql.begin('isolation level read committed', (tx) =>
-    writeAudit(tx, { appId, by, action, details: { name } }),
-  );
+  await sql.begin('isolation level read committed', (tx) => writeAudit(tx, { ...entry, details: { name } }));
 }
 
 /** A consumer, as commands and routes show it. */
@@ -258,17 +244,4 @@ export interface ShownConsumer extends EventChoice {
   /** How often a batch was handed out since events were acknowledged last. */
   readonly deliveries: number;
   readonly readsHistory: boolean;
-}
-
-/** Rows of many owners in one statement, by the id of the owner and without it. */
-export function byId<Row extends { readonly id: number }>(
-  rows: readonly Row[],
-): ReadonlyMap<number, readonly Omit<Row, 'id'>[]> {
-  const groups = new Map<number, Omit<Row, 'id'>[]>();
-  for (const { id, ...row } of rows) {
-    const group = groups.get(id);
-    if (group === undefined) groups.set(id, [row]);
-    else group.push(row);
-  }
-  return groups;
 }

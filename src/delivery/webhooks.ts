@@ -6,6 +6,7 @@ import { hasMaker, makerOf, sendAgain } from '../accounts/people/senders.ts';
 import type { WebhookRow, WebhookTry } from '../api-types/answers.ts';
 import { openSealed, type Secret, sealToken } from '../apps/secret.ts';
 import { nearest } from '../base/did-you-mean.ts';
+import { groupedBy } from '../base/grouped.ts';
 import { createPublicId, digestOf } from '../base/token-text.ts';
 import { FORMAT_NAMES, FORMATS, type WebhookFormat } from '../base/webhook-formats.ts';
 import type { Config } from '../config.ts';
@@ -14,7 +15,7 @@ import { countRows, type Sql, type Transaction } from '../storage/database/conne
 import type { ConsumerStore, StartingPoint } from '../storage/feed/consumers.ts';
 import { checkWebhookUrl } from './addresses.ts';
 import { addressProblem, type ChatFormat, chatBody, postedTo } from './chat.ts';
-import { byId, checkTypes, matcherOfChoice, type SkipLimits, skipNext } from './consumers.ts';
+import { checkTypes, matcherOfChoice, type SkipLimits, skipNext } from './consumers.ts';
 import { newWebhookSecret, Poster, signingKey } from './signed-post.ts';
 
 export interface Webhook extends Omit<WebhookRow<Date>, 'failedTries'> {
@@ -251,7 +252,7 @@ export async function listTries(
       SELECT message_id AS "messageId", type, at, status, problem, ms FROM webhook_tries
        WHERE webhook_id = webhooks.id ORDER BY id DESC LIMIT ${KEPT_TRIES}) AS tries
      WHERE app_id = ${appId}`;
-  return byId(rows);
+  return groupedBy(rows, 'id');
 }
 
 /**

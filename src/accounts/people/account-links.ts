@@ -30,8 +30,7 @@ export interface AccountLink {
 export type NewLink =
   | { readonly purpose: 'setup' }
   | { readonly purpose: 'sign-up'; readonly email: Email; readonly passwordHash: string }
-  | { readonly purpose: 'verify-email'; readonly userId: number }
-  | { readonly purpose: 'reset-password'; readonly userId: number; readonly verifiesEmail: boolean };
+  | { readonly purpose: 'verify-email' | 'reset-password'; readonly userId: number };
 
 /** Creates a link and deletes those that have expired by both clocks. @returns its token; the database stores only a digest */
 export async function createLink(sql: Sql | Transaction, link: NewLink, now: number): Promise<string> {
@@ -39,11 +38,10 @@ export async function createLink(sql: Sql | Transaction, link: NewLink, now: num
   const userId = 'userId' in link ? link.userId : null;
   const email = link.purpose === 'sign-up' ? link.email.text : null;
   const passwordHash = link.purpose === 'sign-up' ? link.passwordHash : null;
-  const verifiesEmail = link.purpose === 'reset-password' ? link.verifiesEmail : link.purpose !== 'setup';
   await sql`DELETE FROM account_links WHERE expires_at <= least(${new Date(now)}, now())`;
   await sql`
     INSERT INTO account_links (digest, purpose, user_id, email, password_hash, verifies_email, expires_at)
-    VALUES (${digest}, ${link.purpose}, ${userId}, ${email}, ${passwordHash}, ${verifiesEmail}, ${now + VALID_FOR_MS[link.purpose]})`;
+    VALUES (${digest}, ${link.purpose}, ${userId}, ${email}, ${passwordHash}, ${link.purpose !== 'setup'}, ${now + VALID_FOR_MS[link.purpose]})`;
   return text;
 }
 

@@ -65,11 +65,7 @@ export class PasswordReset {
     background.run('password reset', async () => {
       const found = await findUser(sql, email);
       if (found === null || (onlyBreakGlass && !found.breakGlass)) return;
-      const token = await createLink(
-        sql,
-        { purpose: 'reset-password', userId: found.user.id, verifiesEmail: true },
-        wall(),
-      );
+      const token = await createLink(sql, { purpose: 'reset-password', userId: found.user.id }, wall());
       note('link.create', { purpose: 'reset-password', email: found.user.email });
       // To the account's stored address, not to the entered one.
       mailer.send(MAILS.resetPassword(found.user.email, `${publicUrl}/password-reset/${token}`));
@@ -128,10 +124,5 @@ export class PasswordReset {
 /** For the command line: the path of a link for the account's owner. @throws Refused memberNotFound */
 export async function createResetPath(sql: Sql, email: Email, now: number): Promise<string> {
   const user = await requireUser(sql, email);
-  const token = await createLink(
-    sql,
-    { purpose: 'reset-password', userId: user.id, verifiesEmail: true },
-    now,
-  );
-  return `/password-reset/${token}`;
+  return `/password-reset/${await createLink(sql, { purpose: 'reset-password', userId: user.id }, now)}`;
 }

@@ -6,6 +6,7 @@ import { makerOf } from '../../accounts/people/senders.ts';
 import type { AlertRow, AlertTransition } from '../../api-types/answers.ts';
 import { listFieldProgress } from '../../apps/fields.ts';
 import { nearest } from '../../base/did-you-mean.ts';
+import { groupedBy } from '../../base/grouped.ts';
 import { mapInSlices, TimeSlice } from '../../base/time-slice.ts';
 import { MINUTE_MS } from '../../base/time-units.ts';
 import { createPublicId } from '../../base/token-text.ts';
@@ -15,7 +16,7 @@ import { isTimezone } from '../../storage/counts/timezone.ts';
 import type { Sql, Transaction } from '../../storage/database/connect.ts';
 import type { FieldKind } from '../../storage/fields/payload-values.ts';
 import { checkWebhookUrl } from '../addresses.ts';
-import { byId, checkTypes, deliveryNameProblem } from '../consumers.ts';
+import { checkTypes, deliveryNameProblem } from '../consumers.ts';
 import { findWebhook, tellOwners } from '../webhooks.ts';
 import {
   describeRule,
@@ -438,7 +439,7 @@ export async function listTransitions(
              corrected_at IS NOT NULL AS "isCorrected"
         FROM alert_transitions WHERE rule_id = alert_rules.id ORDER BY id DESC LIMIT ${MOST_TRANSITIONS}) AS said
      WHERE app_id = ${appId}`;
-  return byId(rows);
+  return groupedBy(rows, 'id');
 }
 
 /**
