@@ -31,13 +31,10 @@ import type { OidcShown } from '../api-types/answers.ts';
 import { applyGroups, endReading, suspendGroups } from '../apps/groups.ts';
 import { appRoutes } from '../apps/routes/apps.ts';
 import { boardRoutes } from '../apps/routes/boards.ts';
-import { memberRemovalRoute } from '../apps/routes/member-removal.ts';
 import { retentionRoutes } from '../apps/routes/retention.ts';
-import { savedViewRoutes } from '../apps/routes/saved-views.ts';
 import { tokenRoutes } from '../apps/routes/tokens.ts';
 import { typeSchemaRoutes } from '../apps/routes/type-schemas.ts';
 import { usageRoutes } from '../apps/routes/usage.ts';
-import { wordSearchRoutes } from '../apps/routes/word-search.ts';
 import type { Secret } from '../apps/secret.ts';
 import type { Shares } from '../apps/shares.ts';
 import { rolesThat } from '../base/roles.ts';
@@ -184,7 +181,6 @@ export async function createDashboard(options: DashboardOptions, opened: Opened)
       now: wall,
     }),
     ...fieldRoutes({ api, sql }),
-    ...savedViewRoutes({ api, sql }),
     ...boardRoutes({ api, sql }),
     ...shareRoutes({ api, sql, passwords, now: wall }),
     ...sharedRoutes({
@@ -199,14 +195,12 @@ export async function createDashboard(options: DashboardOptions, opened: Opened)
     ...typedRoutes({ api, now: wall }),
     ...typeSchemaRoutes({ api, sql, prover }),
     ...memberRoutes({ api, sql, mailer, wall, monotonic }),
-    memberRemovalRoute({ api, sql }),
     ...erasureRoutes({
       ...{ api, sql, storage: options.storage, secret, signIn: accounts.signIn },
       ...{ now: wall, monotonic },
     }),
     auditExportRoute({ api, sql, sessions: accounts.sessions, exports, slots }),
     ...retentionRoutes({ api, sql, settings: config, now: judged }),
-    ...wordSearchRoutes({ api, sql }),
     ...usageRoutes({
       api,
       sql,

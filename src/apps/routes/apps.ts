@@ -1,4 +1,4 @@
-/** Routes of apps: the list, one app, new types and its audit log. */
+/** Routes of apps: the list, one app, new types, the end of a membership, its lists of words and its audit log. */
 
 import { listInvitedTo } from '../../accounts/people/invitations.ts';
 import { listMemberships } from '../../accounts/people/members.ts';
@@ -12,8 +12,10 @@ import type {
   ChangedType,
   CreatedApp,
   EventType,
+  MemberRemoval,
   RemovedAppList,
   TypeActivity,
+  WordSearch,
 } from '../../api-types/answers.ts';
 import { may, permissionsOf } from '../../base/roles.ts';
 import { Rejection } from '../../errors.ts';
@@ -23,9 +25,11 @@ import { isTimezone } from '../../storage/counts/timezone.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import { createApp, renameApp } from '../apps.ts';
 import { createEventType, displayEventType, renameEventType, type TypeDisplay } from '../event-types.ts';
+import { removeMember } from '../member-removal.ts';
 import { wasRefusedLately } from '../refused-requests.ts';
 import { eraseRemovedApp, listRemovedApps, removeApp, restoreApp } from '../removed-apps.ts';
 import type { Secret } from '../secret.ts';
+import { readWordSearch, setWordSearch } from '../word-search.ts';
 
 export interface AppRoutesOptions {
   readonly api: Api;
@@ -49,6 +53,10 @@ const NO_CHANGE = new Rejection('invalidBody', 'The field "name", "hidden" or "a
 /** What is missing is told after the app was found: an unknown app is 404. */
 const LATE_CONFIRMATION = bodyOf({ confirm: { type: 'string', maxLength: 1_000 } }, []);
 const CONFIRMATION = bodyOf({ confirm: { type: 'string', maxLength: 1_000 } }, ['confirm']);
+
+const IDS = { type: 'array', maxItems: 1_000 } as const;
+const REMOVAL = bodyOf({ keepTokens: IDS, keepWebhooks: IDS, keepAlerts: IDS });
+const WORD_SEARCH = bodyOf({ isOn: { type: 'boolean' } }, ['isOn']);
 
 const NO_ZONE = new Rejection(
   'invalidParameters',
@@ -101,6 +109,18 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
     }),
     ...binRoutes(options),
     ...typeRoutes(options),
+    memberRemovalRoute(options),
+    api.read('/api/apps/:appId/search', 'read', async ({ app: { appId } }) =>
+      done<WordSearch>(await readWordSearch(sql, appId)),
+    ),
+    api.change(
+      'PUT',
+      '/api/apps/:appId/search',
+      'own',
+      WORD_SEARCH,
+      async ({ app: { appId }, by }, { isOn }) =>
+        done<WordSearch>(await setWordSearch(sql, { appId, isOn, by })),
+    ),
     api.readInTurn('/api/apps/:appId/audit', 'read', ({ app, exchange, sql }) =>
       auditPage(sql, { appId: app.id }, exchange),
     ),
@@ -139,6 +159,25 @@ function typeRoutes({ api, sql, maxTypesPerApp, now }: AppRoutesOptions): readon
       done<TypeActivity>({ activity: Object.fromEntries(await events.typeActivity(app.id, now())) }),
     ),
   ];
+}
+
+/** An owner removes a member, or a member leaves. */
+function memberRemovalRoute({ api, sql }: AppRoutesOptions): Route {
+  return api.change('DELETE', '/api/apps/:appId/members/:userId', 'read', REMOVAL, async (call, body) => {
+    const { app, user, note } = call;
+    const { keepTokens = [], keepWebhooks = [], keepAlerts = [] } = body;
+    const keep = { tokens: keepTokens, senders: [...keepWebhooks, ...keepAlerts] };
+    const userId = call.parameters[1] ?? '';
+    const removal = await removeMember(sql, { appId: app.id, userId, keep, user });
+    if (removal instanceof Rejection) return removal;
+    const { email, ...made } = removal;
+    const { appId } = app;
+    if (userId === user.userId) note('member.leave', { appId });
+    else note('member.remove', { appId, targetUserId: userId, targetEmail: email });
+    for (const { tokenId } of made.revokedTokens) note('resource-token.revoke', { appId, tokenId });
+    for (const { tokenId } of made.keptTokens) note('resource-token.keep', { appId, tokenId });
+    return done<MemberRemoval>(made);
+  });
 }
 
 /** The apps that an account owned and that wait in the bin: they have no members, so these routes are outside of them. */
