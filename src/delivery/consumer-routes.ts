@@ -75,17 +75,18 @@ const COMMON = {
   headers: ['authorization'],
 } as const;
 
+/** What the descriptions of all these routes have. */
+const OPERATION = { tag: 'Read', token: 'resourceToken', isLimited: true, path: PATH } as const;
+const REFUSALS = ['accessDenied', 'appNotFound', 'consumerNotFound'] as const;
+
 export const READ_BATCH: Declaration = {
   ...COMMON,
   method: 'GET',
   path: '/v1/apps/:appId/consumers/:name/events',
   operation: {
+    ...OPERATION,
     id: 'leaseEvents',
-    tag: 'Read',
     summary: 'Lease the next events of a consumer, in commit order.',
-    token: 'resourceToken',
-    isLimited: true,
-    path: PATH,
     query: QUERY,
     answers: {
       200: json(
@@ -106,7 +107,7 @@ export const READ_BATCH: Declaration = {
         ),
       ),
     },
-    refusals: ['accessDenied', 'appNotFound', 'consumerNotFound', 'consumerLeased', 'consumerLost'],
+    refusals: [...REFUSALS, 'consumerLeased', 'consumerLost'],
   },
 };
 
@@ -118,12 +119,9 @@ export const ACKNOWLEDGE: Declaration = {
   method: 'POST',
   path: '/v1/apps/:appId/consumers/:name/ack',
   operation: {
+    ...OPERATION,
     id: 'acknowledgeEvents',
-    tag: 'Read',
     summary: 'Acknowledge leased events up to a position.',
-    token: 'resourceToken',
-    isLimited: true,
-    path: PATH,
     body: {
       description: 'The lease, and a position of its batch.',
       content: { 'application/json': { schema: ACK_BODY } },
@@ -134,7 +132,7 @@ export const ACKNOWLEDGE: Declaration = {
         dataOf(objectOf({ position: CURSOR })),
       ),
     },
-    refusals: ['accessDenied', 'appNotFound', 'consumerNotFound', 'leaseOver'],
+    refusals: [...REFUSALS, 'leaseOver'],
   },
 };
 
@@ -143,18 +141,15 @@ export const RELEASE: Declaration = {
   method: 'POST',
   path: '/v1/apps/:appId/consumers/:name/release',
   operation: {
+    ...OPERATION,
     id: 'releaseEvents',
-    tag: 'Read',
     summary: 'Give a leased batch back: it comes again at once.',
-    token: 'resourceToken',
-    isLimited: true,
-    path: PATH,
     body: {
       description: 'The lease.',
       content: { 'application/json': { schema: objectOf(LEASE_BODY, { title: 'LeaseToEnd' }) } },
     },
     answers: { 200: json('The lease is over.', dataOf(objectOf({}))) },
-    refusals: ['accessDenied', 'appNotFound', 'consumerNotFound', 'leaseOver'],
+    refusals: [...REFUSALS, 'leaseOver'],
   },
 };
 
@@ -163,22 +158,16 @@ export const SKIP: Declaration = {
   method: 'POST',
   path: '/v1/apps/:appId/consumers/:name/skip',
   operation: {
+    ...OPERATION,
     id: 'skipEvent',
-    tag: 'Read',
     summary: 'Leave out the one event that comes next, for a client that fails at it.',
-    token: 'resourceToken',
-    isLimited: true,
-    path: PATH,
     answers: {
       200: json(
         'The event does not come again. A lease that another client has is over.',
         dataOf(objectOf({ eventId: { ...nullable(EVENT_ID), description: 'Null: no event waits.' } })),
       ),
     },
-    refusals: [
-      ...(['accessDenied', 'appNotFound', 'consumerNotFound', 'consumerLeased', 'consumerLost'] as const),
-      'unavailable',
-    ],
+    refusals: [...REFUSALS, 'consumerLeased', 'consumerLost', 'unavailable'],
   },
 };
 

@@ -35,7 +35,6 @@ export interface Operation {
 export interface Described {
   readonly description: string;
   readonly schema: Schema;
-  readonly example?: unknown;
 }
 
 export interface Body {
@@ -78,9 +77,6 @@ export function dataOf(data: Schema): Schema {
 }
 
 /** An answer in JSON. */
-export function json(description: string, schema: Schema, example?: unknown): AnswerShape {
-  return {
-    description,
-    content: { 'application/json': { schema, ...(example !== undefined && { example }) } },
-  };
+export function json(description: string, schema: Schema): AnswerShape {
+  return { description, content: { 'application/json': { schema } } };
 }
