@@ -3,7 +3,7 @@
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import { holdMaintained } from '../accounts/people/members.ts';
 import { lockUser } from '../accounts/people/users.ts';
-import type { ResourceToken as ShownToken } from '../api-types/answers.ts';
+import type { MemberRemoval, ResourceToken as ShownToken } from '../api-types/answers.ts';
 import { rolesThat } from '../base/roles.ts';
 import { createPublicId, createTokenText, digestOf } from '../base/token-text.ts';
 import { appNotFound, refused, tokenNotFound } from '../errors.ts';
@@ -241,10 +241,7 @@ const NOT_RESTORER =
   'The token reads further apps: who revoked it can restore it, or a maintainer of all its apps.';
 
 /** A resource token that a former member created. */
-export interface MadeToken {
-  readonly tokenId: string;
-  readonly name: string;
-}
+type MadeToken = MemberRemoval['keptTokens'][number];
 
 /**
  * Ends access of a former member's tokens to an app: a token for this app alone is revoked, a token for several apps

@@ -16,10 +16,6 @@ export class BufferPool {
   readonly #idle: Buffer[][] = [];
   #idleBytes = 0;
 
-  get idleBytes(): number {
-    return this.#idleBytes;
-  }
-
   /** @returns a buffer of at least this size, with unspecified content */
   take(bytes: number): Buffer {
     const size = sizeFor(bytes);

@@ -290,22 +290,7 @@ function isWhole(day: ArchivedDay): day is ArchivedDay & { publicId: string; arc
   return day.archivedAt !== null && day.publicId !== null;
 }
 
-function shown({
-  publicId,
-  day,
-  events,
-  parts,
-  archivedAt,
-  verifiedAt,
-}: ArchivedDay & { publicId: string }): {
-  readonly appId: string;
-  readonly day: string;
-  readonly events: number;
-  readonly bytes: number;
-  readonly files: readonly { readonly key: string; readonly events: number; readonly bytes: number }[];
-  readonly archivedAt: Date | null;
-  readonly verifiedAt: Date | null;
-} {
+function shown({ publicId, day, events, parts, archivedAt, verifiedAt }: ArchivedDay & { publicId: string }) {
   const files = parts.map(({ key, events: ofFile, bytes }) => ({ key, events: ofFile, bytes }));
   const bytes = parts.reduce((sum, part) => sum + part.bytes, 0);
   return { appId: publicId, day, events, bytes, files, archivedAt, verifiedAt };

@@ -6,6 +6,7 @@ import { nearest } from '../../base/did-you-mean.ts';
 import { type MeasureStat, STATS } from '../../base/measures.ts';
 import { spellPath } from '../../base/path-text.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS, QUARTER_HOUR_MS } from '../../base/time-units.ts';
+import { WrongField } from '../../errors.ts';
 import { fieldFilterOf } from '../../read/filter/counted-values.ts';
 import { type Condition, parseFilter, parsePath } from '../../read/filter/parse-filter.ts';
 import type { FieldFilter } from '../../storage/fields/field-scope.ts';
@@ -88,7 +89,8 @@ export function parseRule(text: string): Rule | RuleProblem {
   try {
     return ruleOf(objectOf(value, ''));
   } catch (error) {
-    if (error instanceof Mistake) return { field: error.field, problem: error.problem };
+    // It leaves the parser from any depth.
+    if (error instanceof WrongField) return { field: error.field, problem: error.problem };
     throw error;
   }
 }
@@ -123,22 +125,11 @@ export function ruleProblemText({ field, problem }: RuleProblem): string {
   return field === '' ? `the rule ${problem}` : `the field ${JSON.stringify(field)} of the rule ${problem}`;
 }
 
-/** Leaves the parser from any depth; {@link parseRule} returns it as a value. */
-class Mistake {
-  readonly field: string;
-  readonly problem: string;
-
-  constructor(field: string, problem: string) {
-    this.field = field;
-    this.problem = problem;
-  }
-}
-
 type Fields = Readonly<Record<string, unknown>>;
 
 function objectOf(value: unknown, field: string): Fields {
   if (typeof value !== 'object' || value === null || Array.isArray(value))
-    throw new Mistake(field, 'must be an object such as {"of":"count","window":"5m","above":100}');
+    throw new WrongField(field, 'must be an object such as {"of":"count","window":"5m","above":100}');
   return value as Fields;
 }
 
@@ -146,7 +137,7 @@ function ruleOf(fields: Fields): Rule {
   const kind = (['absent', 'unusual', 'ratio'] as const).find((name) => name in fields) ?? 'threshold';
   checkKeys(fields, KEYS[kind], '');
   if (kind === 'absent' || kind === 'unusual') {
-    if (fields[kind] !== true) throw new Mistake(kind, 'must be true');
+    if (fields[kind] !== true) throw new WrongField(kind, 'must be true');
   }
   const by = fields.by === undefined ? null : pathOf(fields.by, 'by');
   const forMs = fields.for === undefined ? 0 : duration(fields.for, 'for', LONGEST_FOR_MS);
@@ -168,7 +159,7 @@ function ruleOf(fields: Fields): Rule {
   }
   if (kind === 'threshold') {
     if (fields.of === undefined)
-      throw new Mistake(
+      throw new WrongField(
         'of',
         `is missing: it must be one of ${MEASURES.join(', ')}; or use absent, ratio or unusual`,
       );
@@ -184,10 +175,10 @@ function ruleOf(fields: Fields): Rule {
 
 function unusual(fields: Fields, forMs: number, delayMs: number): Rule {
   if (fields.window !== undefined && fields.window !== '15m')
-    throw new Mistake('window', 'must be "15m" or absent: quarter-hours are compared');
+    throw new WrongField('window', 'must be "15m" or absent: quarter-hours are compared');
   const { deviations = DEVIATIONS } = fields;
   if (typeof deviations !== 'number' || !(deviations >= 1 && deviations <= 1_000))
-    throw new Mistake('deviations', 'must be a number from 1 to 1000');
+    throw new WrongField('deviations', 'must be a number from 1 to 1000');
   const measured = measuredOf({ of: 'count', ...fields }, '');
   const common = { source: fields, by: null, windowMs: QUARTER_HOUR_MS, forMs, delayMs };
   return checkRead({ kind: 'unusual', ...common, measured, deviations });
@@ -198,12 +189,12 @@ function checkRead(rule: Rule): Rule {
   const { by, forMs } = rule;
   const parts = partsOf(rule);
   if (forMs > LONGEST_FOR_OF_STATISTIC_MS && parts.some(({ of }) => of !== 'count'))
-    throw new Mistake(
+    throw new WrongField(
       'for',
       `must be at most ${spellDuration(LONGEST_FOR_OF_STATISTIC_MS)} of a statistic, which is worked out for each of its minutes`,
     );
   if (by !== null && parts.some(({ filter }) => filter !== null))
-    throw new Mistake('filter', 'cannot be combined with by');
+    throw new WrongField('filter', 'cannot be combined with by');
   return rule;
 }
 
@@ -212,14 +203,20 @@ function measuredOf(fields: Fields, within: string): Measured {
   const { of = 'count', field, type, filter } = fields;
   if (typeof of !== 'string' || !isMeasure(of)) {
     const meant = typeof of === 'string' ? nearest(of, MEASURES) : null;
-    throw new Mistake(at('of'), `must be one of ${MEASURES.join(', ')}${didYouMean(meant)}`);
+    throw new WrongField(at('of'), `must be one of ${MEASURES.join(', ')}${didYouMean(meant)}`);
   }
   if (NUMBERS.has(of) && field === undefined)
-    throw new Mistake(at('field'), `is missing: it is the path of the declared field whose ${of} is meant`);
+    throw new WrongField(
+      at('field'),
+      `is missing: it is the path of the declared field whose ${of} is meant`,
+    );
   if (of === 'count' && field !== undefined)
-    throw new Mistake(at('field'), 'cannot be combined with "of":"count", which counts events: use filter');
+    throw new WrongField(
+      at('field'),
+      'cannot be combined with "of":"count", which counts events: use filter',
+    );
   if (type !== undefined && (typeof type !== 'string' || type === ''))
-    throw new Mistake(at('type'), 'must be the name of an event type');
+    throw new WrongField(at('type'), 'must be the name of an event type');
   return {
     of,
     field: field === undefined ? null : pathOf(field, at('field')),
@@ -261,15 +258,15 @@ function isMeasure(text: string): text is Measure {
 
 function filterOf(value: unknown, field: string): FieldFilter {
   const [text, ...others] = Array.isArray(value) ? value : [value];
-  if (typeof text !== 'string') throw new Mistake(field, 'must be a condition such as "status:500"');
+  if (typeof text !== 'string') throw new WrongField(field, 'must be a condition such as "status:500"');
   if (others.length > 0)
-    throw new Mistake(field, 'must be one condition: counts of two fields together are not kept');
+    throw new WrongField(field, 'must be one condition: counts of two fields together are not kept');
   const condition: Condition | { readonly column: number; readonly problem: string } = parseFilter(text);
   if ('problem' in condition)
-    throw new Mistake(field, `is wrong at column ${condition.column}: ${condition.problem}`);
+    throw new WrongField(field, `is wrong at column ${condition.column}: ${condition.problem}`);
   const filter = fieldFilterOf({ filter: [condition] });
   if (filter === null)
-    throw new Mistake(
+    throw new WrongField(
       field,
       'must be that a declared field has one of some values, such as "status:500,502"',
     );
@@ -277,32 +274,32 @@ function filterOf(value: unknown, field: string): FieldFilter {
 }
 
 function pathOf(value: unknown, field: string): readonly string[] {
-  if (typeof value !== 'string') throw new Mistake(field, 'must be a path such as "order.country"');
+  if (typeof value !== 'string') throw new WrongField(field, 'must be a path such as "order.country"');
   const path = parsePath(value);
-  if ('problem' in path) throw new Mistake(field, `is wrong at column ${path.column}: ${path.problem}`);
+  if ('problem' in path) throw new WrongField(field, `is wrong at column ${path.column}: ${path.problem}`);
   return path;
 }
 
 function duration(value: unknown, field: string, longest: number): number {
-  if (value === undefined) throw new Mistake(field, 'is missing: write a duration such as "5m"');
+  if (value === undefined) throw new WrongField(field, 'is missing: write a duration such as "5m"');
   const [, count, unit = ''] = (typeof value === 'string' && /^(\d{1,5})([mhd])$/.exec(value)) || [];
   const ms = Number(count) * (UNITS[unit] ?? Number.NaN);
   const mayBeNone = field === 'for' || field === 'delay';
   if (Number.isNaN(ms) || (ms === 0 && !mayBeNone))
-    throw new Mistake(field, 'must be whole minutes, hours or days, such as "5m", "2h" or "1d"');
-  if (ms > longest) throw new Mistake(field, `must be at most ${longest / DAY_MS} days`);
+    throw new WrongField(field, 'must be whole minutes, hours or days, such as "5m", "2h" or "1d"');
+  if (ms > longest) throw new WrongField(field, `must be at most ${longest / DAY_MS} days`);
   return ms;
 }
 
 function thresholdOf({ above, below }: Fields): Threshold {
   if ((above === undefined) === (below === undefined))
-    throw new Mistake(
+    throw new WrongField(
       above === undefined ? 'above' : 'below',
       above === undefined ? 'or below is missing' : 'cannot be combined with above',
     );
   const [side, threshold] = above === undefined ? (['below', below] as const) : (['above', above] as const);
   if (typeof threshold !== 'number' || !Number.isFinite(threshold))
-    throw new Mistake(side, 'must be a number');
+    throw new WrongField(side, 'must be a number');
   return { side, threshold };
 }
 
@@ -311,7 +308,7 @@ function checkKeys(fields: Fields, known: readonly string[], within: string): vo
     if (known.includes(name)) continue;
     const meant = nearest(name, known);
     const advice = meant === null ? `: it may have ${known.join(', ')}` : didYouMean(meant);
-    throw new Mistake(within === '' ? name : `${within}.${name}`, `is not known here${advice}`);
+    throw new WrongField(within === '' ? name : `${within}.${name}`, `is not known here${advice}`);
   }
 }
 

@@ -12,6 +12,7 @@ import type { SharedData, ShareKey } from '../../api-types/answers.ts';
 import { numberTypes } from '../../apps/event-types.ts';
 import { FRESH_MS, type Share, type Shares } from '../../apps/shares.ts';
 import { parseRange } from '../../base/ranges.ts';
+import { Ending } from '../../base/slots.ts';
 import { DAY_MS } from '../../base/time-units.ts';
 import { deadline } from '../../base/timeout.ts';
 import { digestOf } from '../../base/token-text.ts';
@@ -261,21 +262,12 @@ async function readList(
 }
 
 /** A wait for a read that nobody but its deadline ends. */
-class Deadline implements ReadWaiter {
+class Deadline extends Ending implements ReadWaiter {
   readonly hasRoomForLargeAnswer = true;
-  readonly #listeners = new Set<() => void>();
   readonly clear: () => void;
-  settled = false;
 
   constructor(ms: number) {
-    this.clear = deadline(ms, () => {
-      this.settled = true;
-      for (const listener of this.#listeners) listener();
-    });
-  }
-
-  whenSettled(listener: () => void): () => void {
-    this.#listeners.add(listener);
-    return () => this.#listeners.delete(listener);
+    super();
+    this.clear = deadline(ms, () => this.settle());
   }
 }
