@@ -1,11 +1,10 @@
 /** The commands for alerts. */
 import { internalAppId } from '../accounts/people/members.ts';
-import { endsBefore } from '../base/ranges.ts';
 import type { AlertRule } from '../delivery/alerts/alert-rules.ts';
 import { OperatorError, WrongInput } from '../errors.ts';
 import { parseBound } from '../read/iso-date.ts';
 import { isTimezone } from '../storage/counts/timezone.ts';
-import { collect } from './duration.ts';
+import { checkRange, collect } from './duration.ts';
 import { APP_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
 import type { Answer, Command, Session } from './session.ts';
@@ -176,8 +175,7 @@ async function test(session: Session, id: string | undefined, options: OneOption
   const now = Date.now();
   const until = options.to === undefined ? now : timeOf('--to', options.to);
   const from = options.from === undefined ? until - THIRTY_DAYS_MS : timeOf('--from', options.from);
-  if (from >= until)
-    throw new WrongInput(`--from must be before --to${endsBefore(Number(from), Number(until), '--to ')}`);
+  checkRange(from, until);
   if (options.timezone !== undefined && !isTimezone(options.timezone))
     throw new WrongInput('--timezone must be an IANA time zone, such as Europe/Berlin');
   const isNew = options.rule !== undefined;

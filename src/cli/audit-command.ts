@@ -3,9 +3,8 @@ import { pipeline } from 'node:stream/promises';
 import { InvalidArgumentError } from 'commander';
 import { auditHorizon, auditLines } from '../accounts/log/audit-export.ts';
 import { internalAppId } from '../accounts/people/members.ts';
-import { endsBefore } from '../base/ranges.ts';
-import { OperatorError, WrongInput } from '../errors.ts';
-import { parseInstant } from './duration.ts';
+import { OperatorError } from '../errors.ts';
+import { checkRange, parseInstant } from './duration.ts';
 import { besideOutput, formatFields } from './output.ts';
 import type { Command } from './session.ts';
 import type { Installation } from './transfer/installation.ts';
@@ -58,8 +57,7 @@ async function runExport(
   options: AuditExportOptions,
 ): Promise<AuditExportResult> {
   const { app, from = null, to: until = null, after = 0 } = options;
-  if (from !== null && until !== null && from >= until)
-    throw new WrongInput(`--from must be before --to${endsBefore(Number(from), Number(until), '--to ')}`);
+  checkRange(from, until);
   const output = file === '-' ? null : await outputOf(file);
   const appId: number | null = app === undefined ? null : await internalAppId(sql, app);
   const horizon = await auditHorizon(sql);

@@ -73,7 +73,7 @@ async function runBackup(
   };
   const output = file === '-' ? null : await outputOf(file, mayReplace);
   const startedAt = performance.now();
-  const progress = new Progress(process.stderr, () => performance.now());
+  const progress = new Progress();
   const client = await openCopyClient(database, 'tidemark backup');
   const gzip = createGzip({ level: GZIP_LEVEL });
   let bytes = 0;

@@ -39,11 +39,7 @@ export function addConsumerCommands(program: Command): void {
   const consumer = program
     .command('consumer')
     .description('durable positions of readers in an app’s events, in commit order');
-  consumer
-    .command('add')
-    .description('add a consumer, which reads with a resource token')
-    .requiredOption(...APP_OPTION)
-    .requiredOption(...NAME_OPTION)
+  one(consumer, 'add', 'add a consumer, which reads with a resource token')
     .option(...TYPES_OPTION, collect)
     .option(...FILTER_OPTION, collect)
     .option(...FROM_OPTION, 'now')
@@ -88,11 +84,7 @@ export function addConsumerCommands(program: Command): void {
 }
 
 function addChangingCommands(consumer: Command): void {
-  consumer
-    .command('seek')
-    .description('have a consumer go on elsewhere; its lease ends')
-    .requiredOption(...APP_OPTION)
-    .requiredOption(...NAME_OPTION)
+  one(consumer, 'seek', 'have a consumer go on elsewhere; its lease ends')
     .requiredOption('--to <where>', FROM_OPTION[1])
     .run(async (session, options: ConsumerOptions) => {
       const { name, to = '' } = options;
@@ -103,12 +95,8 @@ function addChangingCommands(consumer: Command): void {
         text: formatFields({ Consumer: name, 'Goes on': to }),
       };
     });
-  consumer
-    .command('skip')
-    .description('leave out the one event that comes next, for a client that fails at it')
-    .requiredOption(...APP_OPTION)
-    .requiredOption(...NAME_OPTION)
-    .run(async (session, options: ConsumerOptions) => {
+  one(consumer, 'skip', 'leave out the one event that comes next, for a client that fails at it').run(
+    async (session, options: ConsumerOptions) => {
       const { name } = options;
       const { appId, store } = await placeOf(session, options);
       const eventId = await skipInConsumer(session.sql, store, appId, { name });
@@ -117,20 +105,27 @@ function addChangingCommands(consumer: Command): void {
         json: { appId: options.app, name, eventId },
         text: formatFields({ Consumer: name, 'Left out': eventId }),
       };
-    });
-  consumer
-    .command('remove')
-    .description('remove a consumer with its position')
-    .requiredOption(...APP_OPTION)
-    .requiredOption(...NAME_OPTION)
-    .run(async (session, options: ConsumerOptions) => {
+    },
+  );
+  one(consumer, 'remove', 'remove a consumer with its position').run(
+    async (session, options: ConsumerOptions) => {
       const { appId, store } = await placeOf(session, options);
       await removeConsumer(session.sql, store, appId, options.name);
       return {
         json: { appId: options.app, name: options.name },
         text: formatFields({ Removed: options.name }),
       };
-    });
+    },
+  );
+}
+
+/** A command about one consumer of an app. */
+function one(consumer: Command, name: string, description: string): Command {
+  return consumer
+    .command(name)
+    .description(description)
+    .requiredOption(...APP_OPTION)
+    .requiredOption(...NAME_OPTION);
 }
 
 async function placeOf(

@@ -83,7 +83,7 @@ async function runCopy(
   addresses: { readonly from: Address; readonly to: Address },
   isSwitch: boolean,
 ): Promise<CopyResult & { readonly seconds: number }> {
-  const progress = new Progress(process.stderr, () => performance.now());
+  const progress = new Progress();
   const startedAt = performance.now();
   const onProgress = ({ step, unit, done, total }: CopyProgress): void =>
     progress.update(() => ({

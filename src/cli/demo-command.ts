@@ -98,7 +98,7 @@ async function requireService(origin: string): Promise<void> {
 /** @returns how many events it stored */
 async function storePast(target: Target, shop: WebShop, until: number): Promise<number> {
   const from = (Math.floor(until / DAY_MS) - DAYS) * DAY_MS;
-  const progress = new Progress(process.stderr, () => performance.now());
+  const progress = new Progress();
   let stored = 0;
   let batch: DemoEvent[] = [];
   const send = async (): Promise<void> => {

@@ -1,5 +1,7 @@
 /** Values of options and arguments of the command line. */
 import { InvalidArgumentError } from 'commander';
+import { endsBefore } from '../base/ranges.ts';
+import { WrongInput } from '../errors.ts';
 import { parseBound } from '../read/iso-date.ts';
 
 const SECONDS: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3_600, d: 86_400, w: 604_800 };
@@ -34,6 +36,12 @@ export function parseCount(least: number, most: number): (text: string) => numbe
     if (count >= least && count <= most) return count;
     throw new InvalidArgumentError(`Write a whole number from ${least} to ${most}.`);
   };
+}
+
+/** @throws WrongInput where --from and --to leave no time between them */
+export function checkRange(from: number | null, to: number | null): void {
+  if (from !== null && to !== null && from >= to)
+    throw new WrongInput(`--from must be before --to${endsBefore(from, to, '--to ')}`);
 }
 
 /** An instant in ISO 8601. @throws InvalidArgumentError */

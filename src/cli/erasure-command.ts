@@ -169,7 +169,7 @@ async function progressOf(
   what: string,
 ): Promise<{ readonly progress: Progress; readonly onProgress: (progress: ErasureProgress) => void }> {
   const first = (await storage.reader(sql).appSpan(app)).firstEventAt?.getTime() ?? until;
-  const progress = new Progress(process.stderr, () => performance.now());
+  const progress = new Progress();
   const onProgress = ({ at, erased }: ErasureProgress): void =>
     progress.update(() => ({
       fraction: until <= first ? null : Math.min(1, Math.max(0, (at - first) / (until - first))),

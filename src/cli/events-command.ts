@@ -6,7 +6,7 @@ import type { Sql } from '../storage/database/connect.ts';
 import { EVERY_ROW } from '../storage/fields/row-filter.ts';
 import type { Storage } from '../storage/storage.ts';
 import { collect, parseCount, parseInstant } from './duration.ts';
-import { conditionsOf, scanOfOptions } from './export-command.ts';
+import { conditionsOf, type ScopeOptions, scanOfOptions } from './export-command.ts';
 import { APP_OPTION, JSON_LIST } from './options.ts';
 import { formatTable } from './output.ts';
 import type { Command } from './session.ts';
@@ -18,14 +18,9 @@ const MOST_BYTES = 64 * 1_048_576;
 /** A command looks at all events, however long that takes. */
 const NO_BUDGET = { rows: Number.POSITIVE_INFINITY, ms: Number.POSITIVE_INFINITY };
 
-interface EventsOptions {
-  readonly app: string;
+interface EventsOptions extends ScopeOptions {
   readonly find?: string;
   readonly inside?: string;
-  readonly from?: number;
-  readonly to?: number;
-  readonly type?: readonly string[];
-  readonly filter?: readonly string[];
   readonly limit: number;
   readonly json?: true;
 }

@@ -2,7 +2,6 @@
 import { pipeline } from 'node:stream/promises';
 import { Option } from 'commander';
 import { internalAppId } from '../accounts/people/members.ts';
-import { endsBefore } from '../base/ranges.ts';
 import { Rejection, WrongInput } from '../errors.ts';
 import { type CsvForm, FORMULAS, SEPARATOR_NAMES, TEXTS } from '../read/export/csv-lines.ts';
 import { type ExportFormat, FORMATS, formatted } from '../read/export/export-body.ts';
@@ -14,7 +13,7 @@ import type { RowFilter } from '../storage/fields/row-filter.ts';
 import type { EventLines, LineReader } from '../storage/read/event-lines.ts';
 import type { EventReader } from '../storage/read/event-reader.ts';
 import type { ScanRequest } from '../storage/read/event-scan.ts';
-import { collect, parseInstant } from './duration.ts';
+import { checkRange, collect, parseInstant } from './duration.ts';
 import { besideOutput, formatFields } from './output.ts';
 import type { Command } from './session.ts';
 import type { Installation } from './transfer/installation.ts';
@@ -26,14 +25,18 @@ Oldest events first, one a line: {"id": …, "typeId": …, "type": …, "create
 the file, in both formats. The service may go on meanwhile: events up to the newest one at the start are exported.
 Conditions are those of the API: user.id:42  status>=500  country:DE,FR  coupon:*  -bot:true`;
 
-interface ExportCommandOptions extends Omit<CsvForm, 'bom'> {
-  readonly bom?: true;
+/** Which events of an app are meant. */
+export interface ScopeOptions {
   readonly app: string;
-  readonly format: ExportFormat;
   readonly from?: number;
   readonly to?: number;
   readonly type?: readonly string[];
   readonly filter?: readonly string[];
+}
+
+interface ExportCommandOptions extends ScopeOptions, Omit<CsvForm, 'bom'> {
+  readonly bom?: true;
+  readonly format: ExportFormat;
 }
 
 interface ExportResult {
@@ -103,7 +106,7 @@ async function runExport(
   const scope = await scanOfOptions(sql, options);
   const reader = counted === null ? events.lines(scope, filter) : events.filteredLines(scope, counted);
   const state = await progressOf(events, scope, filter);
-  const progress = new Progress(process.stderr, () => performance.now());
+  const progress = new Progress();
   const written = { events: 0, bytes: 0 };
   async function* watched(reader: LineReader): AsyncGenerator<EventLines> {
     for (let part = await reader.next(); part !== null; part = await reader.next()) {
@@ -135,14 +138,10 @@ export function conditionsOf(texts: readonly string[]): readonly Condition[] {
 }
 
 /** Which events the options name, oldest first. */
-export async function scanOfOptions(
-  sql: Sql,
-  options: Pick<ExportCommandOptions, 'app' | 'from' | 'to' | 'type'>,
-): Promise<ScanRequest> {
+export async function scanOfOptions(sql: Sql, options: ScopeOptions): Promise<ScanRequest> {
   const appId = await internalAppId(sql, options.app);
   const { from = null, to: until = null } = options;
-  if (from !== null && until !== null && from >= until)
-    throw new WrongInput(`--from must be before --to${endsBefore(Number(from), Number(until), '--to ')}`);
+  checkRange(from, until);
   const ids = new Set<number>();
   for (const type of options.type ?? []) for (const id of await typeIdsOf(sql, appId, type)) ids.add(id);
   const typeIds = options.type === undefined ? null : [...ids];

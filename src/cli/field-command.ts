@@ -150,7 +150,8 @@ async function referenceOf(
   return { appId: await internalAppId(sql, app), path, kind, by, typeName: type ?? null };
 }
 
-function pathOf(option: string, spelled: string): readonly string[] {
+/** @throws WrongInput, with the column */
+export function pathOf(option: string, spelled: string): readonly string[] {
   const path = parsePath(spelled);
   if ('problem' in path) throw new WrongInput(`${option} is wrong at column ${path.column}: ${path.problem}`);
   return path;

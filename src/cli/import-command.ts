@@ -3,8 +3,9 @@ import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { Option } from 'commander';
 import { internalAppId } from '../accounts/people/members.ts';
-import { listRedactions, Redaction, type RedactionRule } from '../apps/redaction.ts';
+import { listRedactions, Redaction } from '../apps/redaction.ts';
 import { openSecret } from '../apps/secret.ts';
+import { grouped as byKey } from '../base/grouped.ts';
 import type { Config } from '../config.ts';
 import { OperatorError } from '../errors.ts';
 import { boundaryOf } from '../ingest/event-time.ts';
@@ -117,7 +118,7 @@ async function runImport(
     boundary: boundaryOf(config.RETENTION_DAYS, await judgedNow(sql)),
     timeoutMs: TIMEOUT_MS,
   });
-  const progress = new Progress(process.stderr, () => performance.now());
+  const progress = new Progress();
   const seconds = (): number => Math.round(performance.now() - startedAt) / 1_000;
 
   let refusals = 0;
@@ -173,9 +174,7 @@ async function redactionOf(
   config: Config,
   appId: string,
 ): Promise<(typeId: number, payload: TextBytes) => TextBytes> {
-  const rules = new Map<number, RedactionRule[]>();
-  for (const rule of await listRedactions(sql, appId))
-    rules.set(rule.id, [...(rules.get(rule.id) ?? []), rule]);
+  const rules = byKey(await listRedactions(sql, appId), ({ id }) => id);
   if (rules.size === 0) return (_, payload) => payload;
   const { redactionKey } = await openSecret({ configured: config.SECRET, dataDir: config.DATA_DIR });
   const redactions = new Map([...rules].map(([typeId, some]) => [typeId, new Redaction(appId, some)]));

@@ -39,7 +39,7 @@ export function addRecountCommand(program: Command): void {
 
 async function runRecount({ storage, sql }: Installation, from: number, to: number): Promise<RecountResult> {
   const all = (to - from) / DAY_MS + 1;
-  const progress = new Progress(process.stderr, () => performance.now());
+  const progress = new Progress();
   const differing: { day: string; counts: number }[] = [];
   let days = 0;
   const onDay = ({ day, differing: counts }: RecountedDay): void => {

@@ -33,7 +33,7 @@ async function recover({ storage, sql }: Installation, isDryRun: boolean): Promi
   }));
   const all = found.reduce((sum, { rows }) => sum + rows, 0);
   if (isDryRun || all === 0) return { found, recovered: 0, dropped: 0 };
-  const progress = new Progress(process.stderr, () => performance.now());
+  const progress = new Progress();
   try {
     const rows = await storage.recoverRows(sql, ({ recovered, dropped }) =>
       progress.update(() => ({

@@ -13,8 +13,8 @@ import {
 } from '../apps/redaction.ts';
 import { WrongInput } from '../errors.ts';
 import { spellPath } from '../read/fields/payload-paths.ts';
-import { parsePath } from '../read/filter/parse-filter.ts';
 import { parseCount } from './duration.ts';
+import { pathOf } from './field-command.ts';
 import { APP_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
 import type { Answer, Command, Session } from './session.ts';
@@ -137,22 +137,12 @@ async function previewedRules(
     throw new WrongInput(
       'a preview of a new rule needs both --path and --action; without them the rules of the type are shown',
     );
-  if (path !== undefined && what !== undefined) return [{ path: pathOf(path), action: what }];
+  if (path !== undefined && what !== undefined) return [{ path: pathOf('--path', path), action: what }];
   return (await listRedactions(sql, app)).filter((rule) => rule.typeId === typeId);
 }
 
-function referenceOf({ app, type, path }: RuleOptions): {
-  appId: string;
-  type: string;
-  path: readonly string[];
-} {
-  return { appId: app, type, path: pathOf(path) };
-}
-
-function pathOf(spelled: string): readonly string[] {
-  const path = parsePath(spelled);
-  if ('problem' in path) throw new WrongInput(`--path is wrong at column ${path.column}: ${path.problem}`);
-  return path;
+function referenceOf({ app, type, path }: RuleOptions) {
+  return { appId: app, type, path: pathOf('--path', path) };
 }
 
 function shown({ typeId, typeName, path, action: what, createdAt }: ListedRule) {

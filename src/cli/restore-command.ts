@@ -72,7 +72,7 @@ async function runRestore(
   // The reader of the stream receives the error; this handler covers an error before it reads.
   gunzip.on('error', () => undefined);
   input.pipe(gunzip);
-  const progress = new Progress(process.stderr, () => performance.now());
+  const progress = new Progress();
   const client = await openCopyClient(database, 'tidemark restore');
   try {
     const counts = await restoreBackup({

@@ -12,21 +12,13 @@ const LINE_EVERY_MS = 5_000;
 const CLEAR_LINE = '\r\u001b[K';
 
 export class Progress {
-  readonly #stream: NodeJS.WriteStream;
-  readonly #now: () => number;
-  #shownAt: number;
+  readonly #stream = process.stderr;
+  #shownAt = this.#stream.isTTY ? Number.NEGATIVE_INFINITY : performance.now();
   #drawn = '';
-
-  /** @param now milliseconds of a monotonic clock */
-  constructor(stream: NodeJS.WriteStream, now: () => number) {
-    this.#stream = stream;
-    this.#now = now;
-    this.#shownAt = stream.isTTY ? Number.NEGATIVE_INFINITY : now();
-  }
 
   /** Prints the state if it is due. */
   update(state: () => ProgressState): void {
-    const time = this.#now();
+    const time = performance.now();
     if (time - this.#shownAt < (this.#stream.isTTY ? REDRAW_MS : LINE_EVERY_MS)) return;
     this.#shownAt = time;
     const { fraction, text } = state();
