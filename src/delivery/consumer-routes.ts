@@ -4,7 +4,7 @@ import type { ResourceToken } from '../apps/resource-token-lookup.ts';
 import { invalidField, Refused, Rejection } from '../errors.ts';
 import { done } from '../http/data.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
-import { dataOf, json, objectOf } from '../http/operation.ts';
+import { dataOf, json, objectOf, READS } from '../http/operation.ts';
 import { Query, wholeNumber } from '../http/query.ts';
 import type { ReadSlots } from '../http/read-slots.ts';
 import type { Declaration, Parameter, Route } from '../http/route.ts';
@@ -76,7 +76,7 @@ const COMMON = {
 } as const;
 
 /** What the descriptions of all these routes have. */
-const OPERATION = { tag: 'Read', token: 'resourceToken', isLimited: true, path: PATH } as const;
+const OPERATION = { ...READS, path: PATH } as const;
 const REFUSALS = ['accessDenied', 'appNotFound', 'consumerNotFound'] as const;
 
 export const READ_BATCH: Declaration = {

@@ -32,6 +32,11 @@ export interface Operation {
   readonly refusalProperties?: Readonly<Record<number, Readonly<Record<string, Schema>>>>;
 }
 
+/** What operations have in common that write with a logging token. */
+export const WRITES = { tag: 'Write', token: 'loggingToken', isLimited: true } as const;
+/** What operations have in common that read with a resource token. */
+export const READS = { tag: 'Read', token: 'resourceToken', isLimited: true } as const;
+
 export interface Described {
   readonly description: string;
   readonly schema: Schema;

@@ -11,7 +11,7 @@ import { Slots } from '../base/slots.ts';
 import { Refused, Rejection } from '../errors.ts';
 import { done } from '../http/data.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
-import { dataOf, json, objectOf } from '../http/operation.ts';
+import { dataOf, json, objectOf, WRITES } from '../http/operation.ts';
 import { refusalOf } from '../http/read-slots.ts';
 import type { Declaration, Route } from '../http/route.ts';
 import type { Limiter } from '../limits/limiter.ts';
@@ -26,10 +26,8 @@ export const CREATE_ANNOTATION: Declaration = {
   headers: ['authorization'],
   operation: {
     id: 'createAnnotation',
-    tag: 'Write',
+    ...WRITES,
     summary: 'Annotate the charts of an app with a deployment or an incident.',
-    token: 'loggingToken',
-    isLimited: true,
     body: {
       description: 'What happened, and when.',
       content: { 'application/json': { schema: NEW_ANNOTATION } },

@@ -1,5 +1,5 @@
 /** The routes of producers, as the API's description shows them. */
-import { type AnswerShape, json, objectOf } from '../http/operation.ts';
+import { type AnswerShape, json, objectOf, WRITES } from '../http/operation.ts';
 import type { Schema } from '../http/query.ts';
 import type { Declaration } from '../http/route.ts';
 import { LINES_TYPE } from './batch-answer.ts';
@@ -241,12 +241,10 @@ export const CREATE_BATCH: Declaration = {
   headers: BATCH_HEADERS,
   operation: {
     id: 'createEvents',
-    tag: 'Write',
+    ...WRITES,
     summary: 'Store many events.',
     description:
       'Up to 10,000 events are a batch. Newline-delimited events may be more: they are stored while they arrive, and the response has counts.',
-    token: 'loggingToken',
-    isLimited: true,
     query: BATCH_QUERY,
     headers: IDEMPOTENCY,
     body: {

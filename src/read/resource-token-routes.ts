@@ -4,7 +4,7 @@ import { listAppsOf } from '../apps/apps.ts';
 import type { ResourceToken } from '../apps/resource-token-lookup.ts';
 import { Rejection } from '../errors.ts';
 import { done } from '../http/data.ts';
-import { dataOf, json, objectOf } from '../http/operation.ts';
+import { dataOf, json, objectOf, READS } from '../http/operation.ts';
 import { Query } from '../http/query.ts';
 import type { ReadSlots, ReadWaiter } from '../http/read-slots.ts';
 import type { Declaration, Parameter, Route } from '../http/route.ts';
@@ -28,10 +28,8 @@ export const APPS: Declaration = {
   headers: ['authorization'],
   operation: {
     id: 'listApps',
-    tag: 'Read',
+    ...READS,
     summary: 'Read which apps the token may read.',
-    token: 'resourceToken',
-    isLimited: true,
     query: NO_PARAMETERS,
     answers: {
       200: json('The apps, in order of creation.', dataOf(objectOf({ apps: { type: 'array', items: APP } }))),
@@ -58,9 +56,7 @@ export function declareRead(declaration: ReadDeclaration): Declaration {
     headers: ['authorization', ...headersOfRead(declaration)],
     operation: {
       ...operation,
-      tag: 'Read',
-      token: 'resourceToken',
-      isLimited: true,
+      ...READS,
       query,
       path: { appId: { description: 'The app to read.', schema: APP_ID }, ...operation.path },
       refusals: ['accessDenied', 'appNotFound', ...operation.refusals],

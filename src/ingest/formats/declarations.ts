@@ -1,6 +1,6 @@
 /** The routes of producers that send other formats, as the API's description shows them. */
 import { Rejection } from '../../errors.ts';
-import { type AnswerShape, json, objectOf } from '../../http/operation.ts';
+import { type AnswerShape, json, objectOf, WRITES } from '../../http/operation.ts';
 import type { Schema } from '../../http/query.ts';
 import type { Declaration } from '../../http/route.ts';
 import { BATCH_ANSWER, COUNTS_ANSWER } from '../declarations.ts';
@@ -20,12 +20,10 @@ export const CREATE_RECORDS: Declaration = {
   headers: HEADERS,
   operation: {
     id: 'createRecords',
-    tag: 'Write',
+    ...WRITES,
     summary: 'Store JSON objects as they are.',
     description:
       'For log shippers. Each object is a payload. An object that is not valid is refused by itself, and the status is 200.',
-    token: 'loggingToken',
-    isLimited: true,
     query: RECORDS_QUERY,
     body: {
       description: 'An array of objects, or objects that follow each other, one a line or not.',
@@ -58,12 +56,10 @@ export const CREATE_CLOUD_EVENTS: Declaration = {
   headerPrefix: ATTRIBUTE_PREFIX,
   operation: {
     id: 'createCloudEvents',
-    tag: 'Write',
+    ...WRITES,
     summary: 'Store CloudEvents 1.0.',
     description:
       'The HTTP binding of CloudEvents in binary, structured and batched mode. In binary mode the headers `ce-…` have the attributes.',
-    token: 'loggingToken',
-    isLimited: true,
     body: {
       description: 'A CloudEvent, a batch of them, or the data of one in binary mode.',
       content: {
@@ -125,11 +121,9 @@ export const CREATE_LOGS: Declaration = {
   headers: HEADERS,
   operation: {
     id: 'createLogs',
-    tag: 'Write',
+    ...WRITES,
     summary: 'Store log records of OpenTelemetry.',
     description: 'OTLP/HTTP: `https://…/v1/otlp` is the endpoint that an exporter is given.',
-    token: 'loggingToken',
-    isLimited: true,
     query: LOGS_QUERY,
     body: {
       description: 'An ExportLogsServiceRequest.',

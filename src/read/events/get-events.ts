@@ -2,7 +2,7 @@
 import type { PublicIds } from '../../apps/public-ids.ts';
 import { Rejection } from '../../errors.ts';
 import type { Exchange, Outcome } from '../../http/exchange.ts';
-import { dataOf, json, objectOf } from '../../http/operation.ts';
+import { dataOf, json, objectOf, READS } from '../../http/operation.ts';
 import type { ReadSlots } from '../../http/read-slots.ts';
 import type { Declaration } from '../../http/route.ts';
 import type { EventReader } from '../../storage/read/event-reader.ts';
@@ -19,10 +19,8 @@ export const GET_EVENTS: Declaration = {
   headers: ['authorization'],
   operation: {
     id: 'getEvents',
-    tag: 'Read',
+    ...READS,
     summary: 'Read events by offset, with their exact total.',
-    token: 'resourceToken',
-    isLimited: true,
     query: EVENTS_QUERY,
     answers: {
       200: json(

@@ -6,7 +6,7 @@ import { isIP } from 'node:net';
 import { nearest } from '../../base/did-you-mean.ts';
 import { Rejection } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange.ts';
-import { json, objectOf } from '../../http/operation.ts';
+import { json, objectOf, READS } from '../../http/operation.ts';
 import { invalidParameters, Query, type Schema } from '../../http/query.ts';
 import type { Declaration, Route } from '../../http/route.ts';
 import { hostOf } from '../../http/same-origin.ts';
@@ -88,11 +88,9 @@ export const MCP: Declaration = {
   headers: ['authorization', 'host', 'origin', VERSION_HEADER],
   operation: {
     id: 'callTools',
-    tag: 'Read',
+    ...READS,
     summary: 'Ask questions as an agent, by the Model Context Protocol.',
     description: `The tools are ${TOOLS.map(({ name }) => `\`${name}\``).join(', ')}. Versions ${VERSIONS.join(', ')}; without sessions and streams.`,
-    token: 'resourceToken',
-    isLimited: true,
     query: NO_PARAMETERS,
     headers: {
       'MCP-Protocol-Version': {

@@ -9,6 +9,7 @@ import { TimeSlice } from '../../base/time-slice.ts';
 import { Rejection } from '../../errors.ts';
 import { matchesTag } from '../../http/assets.ts';
 import type { Outcome } from '../../http/exchange.ts';
+import { READS } from '../../http/operation.ts';
 import { Invalid, invalidParameters, type Parameter, Query, texts } from '../../http/query.ts';
 import type { ReadPlace } from '../../http/read-slots.ts';
 import type { Declaration, Route } from '../../http/route.ts';
@@ -54,12 +55,10 @@ export const APP_METRICS: Declaration = {
   headers: ['authorization', 'if-none-match'],
   operation: {
     id: 'getAppMetrics',
-    tag: 'Read',
+    ...READS,
     summary: 'Read the counts of apps as counters, in the text format of Prometheus.',
     description:
       'All events ever counted, by app and type: counters that retention does not lower. An app that cannot be read any more has no samples.',
-    token: 'resourceToken',
-    isLimited: true,
     query: QUERY,
     headers: {
       'If-None-Match': {

@@ -8,7 +8,7 @@ import { Rejection } from '../../errors.ts';
 import { basicCredentials, bearerToken } from '../../http/bearer.ts';
 import { ACCEPT_ENCODING, compressedAnswer } from '../../http/compressed-answer.ts';
 import type { Exchange, Outcome } from '../../http/exchange.ts';
-import { json, type Operation, objectOf } from '../../http/operation.ts';
+import { json, type Operation, objectOf, READS } from '../../http/operation.ts';
 import {
   Invalid,
   invalidParameters,
@@ -157,12 +157,10 @@ function declarationOf(method: Method, path: string, { id, summary, query, data 
     headers: ['authorization', ACCEPT_ENCODING],
     operation: {
       id: isPost ? `${id}ByForm` : id,
-      tag: 'Read',
+      ...READS,
       summary,
       description:
         'By the HTTP API of Prometheus. The token may also be the password of `Authorization: Basic`.',
-      token: 'resourceToken',
-      isLimited: true,
       ...(path.includes(':label') && {
         path: {
           label: { description: 'The name of a label.', schema: { type: 'string', examples: ['type'] } },
