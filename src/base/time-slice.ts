@@ -6,8 +6,9 @@ import { type Path, Turns } from './turns.ts';
  * the event loop: for its body, its commit group, the answer of the database.
  */
 const SLICE_MS = 1;
-/** Steps of a loop between two looks at the clock. */
+/** Steps of a loop, and kilobytes that they go through, between two looks at the clock. */
 const STEPS = 64;
+const BITS_OF_KILOBYTE = 10;
 /** Holder of work whose app is not known yet. */
 const NOBODY: Path = ['nobody', 0];
 
@@ -78,8 +79,15 @@ export class TimeSlice {
 
   /** Whether the slice has taken its time, for loops of short steps that ask in each. */
   get isOverAfterStep(): boolean {
-    this.#steps += 1;
-    return this.#steps % STEPS === 0 && this.isOver;
+    return this.isOverAfter(0);
+  }
+
+  /** The same for steps that go through so many bytes each. */
+  isOverAfter(bytes: number): boolean {
+    this.#steps += 1 + (bytes >> BITS_OF_KILOBYTE);
+    if (this.#steps < STEPS) return false;
+    this.#steps = 0;
+    return this.isOver;
   }
 
   /** Waits for the next slice. */

@@ -68,7 +68,7 @@ export async function searchThrough(
     sum += looked;
     if (by !== null) searchedBy = searchedByBoth(searchedBy, by);
     for (const event of events) {
-      if (slices.isOverAfterStep) await slices.next();
+      if (slices.isOverAfter(event.payload.length)) await slices.next();
       if (isEnough(event)) return { next: positionOf(event), searchedUntil: null, searchedBy, looked: sum };
     }
     if (position === null) return { next: null, searchedUntil: null, searchedBy, looked: sum };

@@ -117,7 +117,7 @@ export class CsvLines {
       if (end === -1) end = lines.length;
       if (end > start) this.#line(lines, start, end);
       // A column reads each payload once more.
-      if (this.#fields.length > 0 ? slice.isOver : slice.isOverAfterStep) await slice.next();
+      if (this.#fields.length > 0 ? slice.isOver : slice.isOverAfter(end - start)) await slice.next();
     }
     const converted = Buffer.from(this.#room.bytes);
     this.#room.clear();

@@ -3,6 +3,7 @@ import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { TimeSlice } from '../../../src/base/time-slice.ts';
 import { readBatch } from '../../../src/delivery/read-batch.ts';
 import { readSearchPage } from '../../../src/read/events/search-page.ts';
+import { CsvLines } from '../../../src/read/export/csv-lines.ts';
 import { connect, endPool, poolFor } from '../../../src/storage/database/connect.ts';
 import { ConsumerStore } from '../../../src/storage/feed/consumers.ts';
 import type { FeedPosition } from '../../../src/storage/feed/position.ts';
@@ -69,6 +70,21 @@ test('a page of a search pauses among the events that it has found', async () =>
     expect(page.events).toEqual(events);
   });
   expect(pauses).toBe(EVENTS / STEPS);
+});
+
+test('few large events are as much as many small ones', async () => {
+  const payload = `{"long":"${'x'.repeat(40_000)}"}`;
+  const id = '0'.repeat(36);
+  const line = `{"id":"${id}","typeId":"t","type":"one","createdAt":"2026-01-31T08:30:00.123Z","payload":${payload}}\n`;
+  const csv = new CsvLines({ formulas: 'keep', separator: 'comma', bom: false, texts: 'exact' });
+  const lines = Buffer.from(line.repeat(20));
+  expect(await pausesOf(() => csv.convert(lines, new TimeSlice()))).toBe(10);
+  vi.restoreAllMocks();
+  const event = { id, typeId: 't', createdAt: new Date(0), payload };
+  const step = async () => ({ events: Array(20).fill(event), looked: 20, position: null, searchedBy: null });
+  const found = { ...reader(), search: () => ({ ...reader().search(SCOPE, null), step }) };
+  const options = { budget: { rows: EVENTS, ms: 1_000 }, now: () => 0, pass: async () => true };
+  expect(await pausesOf(() => readSearchPage(found, { ...SCOPE, ...LIMITS }, EVERY_ROW, options))).toBe(10);
 });
 
 test('a part of an export pauses among its lines', async () => {
