@@ -21,6 +21,7 @@ import { removeDeletedApps } from '../../../../src/storage/maintenance/deleted-a
 import { migrate } from '../../../../src/storage/migrate.ts';
 import { readEventPage } from '../../../../src/storage/read/event-page.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../../support/database.ts';
+import { seededRandom } from '../../../support/field-oracle.ts';
 import {
   blocksOf,
   type HeldSnapshot,
@@ -228,6 +229,29 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     const ofMinutes = new Array<number>(MARKS_AT_ONCE / MARKS_OF_STEP).fill(MARKS_OF_STEP);
     expect(steps.slice(0, ofMinutes.length + 1)).toEqual([...ofMinutes, 500]);
     expect(Math.max(...steps)).toBe(MARKS_OF_STEP);
+    await expectExact();
+  });
+
+  test('minutes that get rows, and marks that are merged, while their marks wait in memory are counted', async () => {
+    await sql`
+      INSERT INTO stale_buckets (level, bucket)
+      SELECT 0, ${new Date(START)}::timestamptz + minute % ${DAYS * 1_440} * interval '1 minute'
+        FROM generate_series(1, ${4 * MARKS_OF_STEP}) AS minute`;
+    const random = seededRandom(7);
+    let isSettled = false;
+    const settling = refreshStale(sql, Date.UTC(2027, 0, 1)).finally(() => {
+      isSettled = true;
+    });
+    settling.catch(() => undefined); // Awaited below.
+    for (let round = 0; !isSettled; round += 1) {
+      await insert(Array.from({ length: 5 }, () => START + random(DAYS * DAY)));
+      await expectExact();
+      if (round % 3 === 0) await mergeMarks(single, 1e6);
+    }
+    await settling;
+    await expectExact();
+    await settle(sql);
+    expect(await pending(sql)).toBe(0);
     await expectExact();
   });
 
