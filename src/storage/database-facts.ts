@@ -4,6 +4,7 @@ import { DAYS } from './counts/levels.ts';
 import { type CountCheck, checkCounts } from './counts/recount.ts';
 import type { Sql } from './database/connect.ts';
 import type { Engine } from './database/engine.ts';
+import { hasTable } from './database/installation-id.ts';
 import type { CompressionFacts, StorageEngine } from './engines/storage-engine.ts';
 import { readOldestSnapshot, type SnapshotHolder } from './maintenance/oldest-snapshot.ts';
 import type { StrayCount } from './maintenance/stray-rows.ts';
@@ -72,10 +73,7 @@ const SETTINGS = [
 ] as const;
 
 /** Whether the database has Tidemark's schema. */
-export async function hasSchema(sql: Sql): Promise<boolean> {
-  const [schema] = await sql<{ there: boolean }[]>`SELECT to_regclass('retention') IS NOT NULL AS there`;
-  return schema?.there === true;
-}
+export const hasSchema = (sql: Sql): Promise<boolean> => hasTable(sql, 'retention');
 
 /** @param description names and versions of the engine */
 export async function readDatabaseFacts(

@@ -5,6 +5,7 @@ import { OperatorError } from '../errors.ts';
 import { readVersion } from '../process/version.ts';
 import { errorCode, isUnavailable, type Sql, type Transaction } from './database/connect.ts';
 import { ENGINE_NAMES, type Engine } from './database/engine.ts';
+import { hasTable, readFact } from './database/installation-id.ts';
 
 /** One numbered file. */
 export interface Migration {
@@ -212,25 +213,22 @@ export async function pendingMigrations(
 }
 
 async function readApplied(sql: Sql | Transaction, engine: Engine): Promise<Applied[]> {
-  const [found] = await sql<[{ migrated: boolean; installed: boolean }]>`
-    SELECT to_regclass('schema_migrations') IS NOT NULL AS migrated,
-           to_regclass('installation')      IS NOT NULL AS installed`;
-  if (!found.migrated) return [];
-  if (found.installed) await checkEngine(sql, engine);
+  if (!(await hasTable(sql, 'schema_migrations'))) return [];
+  if (await hasTable(sql, 'installation')) await checkEngine(sql, engine);
   return await sql<Applied[]>`SELECT number, name, checksum FROM schema_migrations ORDER BY number`;
 }
 
 /** The release that migrated the database last. */
 async function releaseOf(sql: Sql | Transaction): Promise<string> {
-  const [row] = await sql<{ value: string }[]>`SELECT value FROM installation WHERE name = 'release'`;
-  return row === undefined ? 'the release of Tidemark' : `Tidemark ${row.value}`;
+  const release = await readFact(sql, 'release');
+  return release === null ? 'the release of Tidemark' : `Tidemark ${release}`;
 }
 
 async function checkEngine(sql: Sql | Transaction, engine: Engine): Promise<void> {
-  const [row] = await sql<{ value: string }[]>`SELECT value FROM installation WHERE name = 'engine'`;
-  if (row === undefined || row.value === engine) return;
+  const migrated = await readFact(sql, 'engine');
+  if (migrated === null || migrated === engine) return;
   throw new OperatorError(
-    `the database was migrated for the engine "${row.value}" and cannot be used with "${engine}", which has other tables: ` +
+    `the database was migrated for the engine "${migrated}" and cannot be used with "${engine}", which has other tables: ` +
       'use the first engine again, or an empty database',
   );
 }

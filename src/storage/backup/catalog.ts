@@ -146,12 +146,15 @@ export async function readTables(client: pg.Client): Promise<BackupTable[]> {
   return ordered;
 }
 
-/** The identity columns of tables that a backup holds. */
+/** The identity columns of tables that a backup holds, with their last values; null: it was never used. */
 export async function readIdentityColumns(
   client: pg.Client,
-): Promise<readonly { readonly table: string; readonly column: string }[]> {
-  const { rows } = await client.query<{ table: string; column: string }>(
-    `SELECT relname AS table, attname AS column
+): Promise<
+  readonly (SequenceValue | { readonly table: string; readonly column: string; readonly last: null })[]
+> {
+  const { rows } = await client.query(
+    `SELECT relname AS table, attname AS column,
+            pg_sequence_last_value(pg_get_serial_sequence(quote_ident(relname), attname)::regclass)::text AS last
        FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
       WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' AND attidentity <> ''
         AND relname <> ALL ($1) ORDER BY 1, 2`,
@@ -162,17 +165,7 @@ export async function readIdentityColumns(
 
 /** The last values of identity columns; those never used are left out. */
 export async function readSequences(client: pg.Client): Promise<SequenceValue[]> {
-  const { rows } = await client.query<SequenceValue>(
-    `
-    SELECT * FROM (
-      SELECT relname AS table, attname AS column,
-             pg_sequence_last_value(pg_get_serial_sequence(quote_ident(relname), attname)::regclass)::text AS last
-        FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
-       WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' AND attidentity <> '') used
-     WHERE last IS NOT NULL AND "table" <> ALL ($1) ORDER BY 1, 2`,
-    [[...DERIVED_TABLES]],
-  );
-  return rows;
+  return (await readIdentityColumns(client)).filter((one): one is SequenceValue => one.last !== null);
 }
 
 /** The intervals of partitions or chunks of events from the boundary on, in order of time. */

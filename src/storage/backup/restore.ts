@@ -7,7 +7,7 @@ import { DAY_MS } from '../../base/time-units.ts';
 import { OperatorError } from '../../errors.ts';
 import type { Interval } from '../counts/intervals.ts';
 import type { Sql } from '../database/connect.ts';
-import { GENERATION, newGeneration } from '../database/installation-id.ts';
+import { GENERATION, hasTable, newGeneration } from '../database/installation-id.ts';
 import type { StorageEngine } from '../engines/storage-engine.ts';
 import { anchorConsumers, continueConsumers, stopDeliveries } from '../feed/restored.ts';
 import { EVERY_FIELD } from '../fields/uncounted-minutes.ts';
@@ -120,13 +120,9 @@ async function prepareSchema({ sql, engine, schema }: RestoreOptions): Promise<v
       `the backup has the schema ${schema}, which this release of Tidemark does not know: use the newer release that wrote it`,
     );
   }
-  const [table] = await sql<
-    { there: boolean }[]
-  >`SELECT to_regclass('schema_migrations') IS NOT NULL AS there`;
-  const [current] =
-    table?.there === true
-      ? await sql<{ schema: number }[]>`SELECT max(number) AS schema FROM schema_migrations`
-      : [];
+  const [current] = (await hasTable(sql, 'schema_migrations'))
+    ? await sql<{ schema: number }[]>`SELECT max(number) AS schema FROM schema_migrations`
+    : [];
   if (current !== undefined && current.schema > schema) {
     throw new OperatorError(
       `the backup has the schema ${schema} and the database already ${current.schema}: restore into an empty database, ` +

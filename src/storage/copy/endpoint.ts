@@ -6,7 +6,7 @@ import { refuseUsed } from '../backup/restore.ts';
 import { connect, type DatabaseAddress, endPool, type Sql } from '../database/connect.ts';
 import { openCopyClient } from '../database/copy-client.ts';
 import { chooseEngine } from '../database/engine.ts';
-import { IDENTITY, MOVED_TO, movedMessage } from '../database/installation-id.ts';
+import { hasTable, IDENTITY, MOVED_TO, movedMessage } from '../database/installation-id.ts';
 import { ENGINES } from '../engines/engines.ts';
 import type { StorageEngine } from '../engines/storage-engine.ts';
 import { migrate, pendingMigrations, readMigrations } from '../migrate.ts';
@@ -62,8 +62,7 @@ export interface CopyState {
 }
 
 export async function readCopyState(sql: Sql): Promise<CopyState> {
-  const [table] = await sql<{ exists: boolean }[]>`SELECT to_regclass('installation') IS NOT NULL AS exists`;
-  if (table?.exists !== true) return { movedTo: null, copiedFrom: null, identity: null };
+  if (!(await hasTable(sql, 'installation'))) return { movedTo: null, copiedFrom: null, identity: null };
   const rows = await sql<{ name: string; value: string }[]>`
     SELECT name, value FROM installation WHERE name IN (${MOVED_TO}, ${COPIED_FROM}, ${IDENTITY})`;
   const fact = (name: string): string | null => rows.find((row) => row.name === name)?.value ?? null;

@@ -1,6 +1,7 @@
 /** Detects the storage engine: a cluster of Citus, TimescaleDB if all needed features are available, else PostgreSQL. */
 import { OperatorError } from '../../errors.ts';
 import { errorCode, type Sql } from './connect.ts';
+import { hasTable, readFact } from './installation-id.ts';
 
 export const ENGINE_NAMES = ['postgres', 'timescale', 'citus'] as const;
 
@@ -156,10 +157,8 @@ async function readFacts(sql: Sql): Promise<Facts> {
 }
 
 async function migratedEngine(sql: Sql): Promise<Engine | null> {
-  const [table] = await sql<{ exists: boolean }[]>`SELECT to_regclass('installation') IS NOT NULL AS exists`;
-  if (table?.exists !== true) return null;
-  const [row] = await sql<{ value: string }[]>`SELECT value FROM installation WHERE name = 'engine'`;
-  return ENGINE_NAMES.find((name) => name === row?.value) ?? null;
+  const migrated = (await hasTable(sql, 'installation')) ? await readFact(sql, 'engine') : null;
+  return ENGINE_NAMES.find((name) => name === migrated) ?? null;
 }
 
 /** Why TimescaleDB cannot be used; null if it can. */

@@ -1,6 +1,6 @@
 /** The identity of this installation, the generation of its database, and where its data has been moved to. */
 import { randomBytes } from 'node:crypto';
-import type { Sql } from './connect.ts';
+import type { Sql, Transaction } from './connect.ts';
 
 /** Whose data a database holds. */
 export interface Installation {
@@ -38,9 +38,21 @@ export function newGeneration(): string {
 
 async function readOrMake(sql: Sql, name: string, made: string): Promise<string> {
   await sql`INSERT INTO installation (name, value) VALUES (${name}, ${made}) ON CONFLICT DO NOTHING`;
+  const value = await readFact(sql, name);
+  if (value === null) throw new Error(`The table installation has lost its row ${name}.`);
+  return value;
+}
+
+/** The value of a row of `installation`; null: there is none. */
+export async function readFact(sql: Sql | Transaction, name: string): Promise<string | null> {
   const [row] = await sql<{ value: string }[]>`SELECT value FROM installation WHERE name = ${name}`;
-  if (row === undefined) throw new Error(`The table installation has lost its row ${name}.`);
-  return row.value;
+  return row?.value ?? null;
+}
+
+/** Whether the database has a table. */
+export async function hasTable(sql: Sql | Transaction, name: string): Promise<boolean> {
+  const [table] = await sql<{ exists: boolean }[]>`SELECT to_regclass(${name}) IS NOT NULL AS exists`;
+  return table?.exists === true;
 }
 
 /** The row of `installation` that names the new database, where the data has been moved to one: nothing may be written here then. */

@@ -5,6 +5,7 @@ import { sum } from '../../base/sum.ts';
 import { type Interval, joined } from '../counts/intervals.ts';
 import type { Snapshot } from '../counts/stale.ts';
 import type { Sql } from '../database/connect.ts';
+import { hasTable } from '../database/installation-id.ts';
 import type { WordTest } from '../fields/row-filter.ts';
 import type { Order } from '../read/page-request.ts';
 import { MOST_SLICES, slicesIn } from './lists.ts';
@@ -54,10 +55,7 @@ export class WordLookup {
   /** @returns null where lists say nothing: all of the interval is to be read */
   async find(tx: Snapshot, { from, until }: Interval, order: Order): Promise<Listed | null> {
     if (this.#tests.length === 0) return null;
-    if (this.#hasLists === null) {
-      const [engine] = await tx<{ has: boolean }[]>`SELECT to_regclass('word_states') IS NOT NULL AS has`;
-      this.#hasLists = engine?.has === true;
-    }
+    this.#hasLists ??= await hasTable(tx, 'word_states');
     if (!this.#hasLists) return null;
     const [start, end] = [new Date(from), new Date(until)];
     const [state] = await tx<{ segments: number[]; froms: number[]; untils: number[] }[]>`
@@ -158,8 +156,7 @@ export interface WordsListed {
 }
 
 export async function readListed(sql: Sql, appId: number): Promise<WordsListed> {
-  const [engine] = await sql<{ has: boolean }[]>`SELECT to_regclass('word_states') IS NOT NULL AS has`;
-  if (engine?.has !== true) return { listedEvents: null, isComplete: false };
+  if (!(await hasTable(sql, 'word_states'))) return { listedEvents: null, isComplete: false };
   const [listed] = await sql<WordsListed[]>`
     SELECT coalesce((SELECT sum(events) FROM word_segments WHERE app_id = ${appId}), 0)::float8 AS "listedEvents",
            EXISTS (SELECT FROM word_states WHERE app_id = ${appId} AND begun_at IS NOT NULL)
