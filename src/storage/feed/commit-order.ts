@@ -16,7 +16,7 @@ import type { StorageEngine } from '../engines/storage-engine.ts';
 import { textLiteral } from '../fields/row-filter.ts';
 import { type FeedCursor, feedCursorOf, xidOf } from '../read/arrivals.ts';
 import { CopiedRows, copyRows, RowBuffer } from '../read/copied-rows.ts';
-import { typesOf } from '../read/filtered-page.ts';
+import { newTypesOf } from '../read/filtered-page.ts';
 import { readSnapshot } from '../read/snapshot.ts';
 import { type Retention, readRetention } from '../retention.ts';
 import { LEAVES_AFTER_HOURS } from '../write/days-away.ts';
@@ -236,7 +236,8 @@ class PageRows {
     const { limit, maxBytes } = this.#request;
     const most = Math.max(0, maxBytes - this.#bytes) + asked * ROW_BYTES + BESIDE_ROWS;
     const { rows, isWhole } = await copyRows(sql, query, { most, buffer: this.#buffer });
-    await this.#findTypes(sql, rows);
+    for (const [id, type] of await newTypesOf(sql, this.#request.appId, rows, this.#types))
+      this.#types.set(id, type);
     this.#taker.begin(rows, this.#buffer);
     let lastPlace = -1;
     for (rows.rewind(); !this.isFull && rows.next(); ) {
@@ -256,13 +257,6 @@ class PageRows {
     this.#taker.end();
     this.isFull ||= !isWhole;
     return rows.length;
-  }
-
-  async #findTypes(sql: Sql | Transaction, rows: CopiedRows): Promise<void> {
-    const missing = new Set<number>();
-    rows.rewind();
-    while (rows.next()) if (!this.#types.has(rows.typeId)) missing.add(rows.typeId);
-    for (const [id, type] of await typesOf(sql, this.#request.appId, missing)) this.#types.set(id, type);
   }
 
   release(): void {

@@ -10,7 +10,7 @@ import type { RowFilter } from '../fields/row-filter.ts';
 import { type CopiedRows, RowBuffer } from './copied-rows.ts';
 import type { EventList, EventListRequest } from './event-list.ts';
 import { EventScan, type ScanRequest } from './event-scan.ts';
-import { typesOf } from './filtered-page.ts';
+import { newTypesOf } from './filtered-page.ts';
 import type { StoredEvent } from './page-request.ts';
 import type { Position } from './positions.ts';
 import { eachWanted } from './wanted-rows.ts';
@@ -44,7 +44,8 @@ const PART = { rows: 8_000, bytes: 2 * 1_048_576 };
 export function openLines(sql: Sql, request: ScanRequest, filter: RowFilter | null): LineReader {
   // Two in turn, each for the rows and the lines of a part: new room for each part would keep the garbage collector busy.
   const scan = new EventScan(sql, request, filter?.words, [new RowBuffer(), new RowBuffer()]);
-  const heads = new TypeHeads(sql, request.appId);
+  /** What lines begin with, by the internal types of their events. */
+  const heads = new Map<number, Buffer>();
   return {
     isSearch: filter !== null,
     next: async () => {
@@ -52,11 +53,12 @@ export function openLines(sql: Sql, request: ScanRequest, filter: RowFilter | nu
       const { position } = scan;
       if (step === null || position === null) return null;
       const { rows, buffer } = step;
-      const headOf = await heads.of(rows);
+      for (const [id, { publicId, name }] of await newTypesOf(sql, request.appId, rows, heads))
+        heads.set(id, lineHead({ typeId: publicId, type: name }));
       const writer = new LineWriter(buffer, rows.bytes.length + rows.length * ADDED_BYTES);
       // A type without a head was removed meanwhile, with its app.
       const add = (row: CopiedRows): void => {
-        const head = headOf.get(row.typeId);
+        const head = heads.get(row.typeId);
         if (head !== undefined) writer.add(row, head);
       };
       await eachWanted(rows, filter, add, { slices: new TimeSlice(sql.pool.archive?.turns) });
@@ -80,31 +82,6 @@ const ADDED_BYTES = 120;
  * stream's buffer.
  */
 const SHARED_BYTES = 262_144;
-
-/** What lines begin with, by the internal types of their events. A reader asks once for each. */
-class TypeHeads {
-  readonly #sql: Sql;
-  readonly #appId: number;
-  readonly #known = new Map<number, Buffer>();
-
-  constructor(sql: Sql, appId: number) {
-    this.#sql = sql;
-    this.#appId = appId;
-  }
-
-  /** The lines of all rows that have their payload. */
-  async of(rows: CopiedRows): Promise<ReadonlyMap<number, Buffer>> {
-    const missing = new Set<number>();
-    rows.rewind();
-    while (rows.next()) {
-      const { typeId } = rows;
-      if (rows.hasPayload && !this.#known.has(typeId)) missing.add(typeId);
-    }
-    for (const [id, { publicId, name }] of await typesOf(this.#sql, this.#appId, missing))
-      this.#known.set(id, lineHead({ typeId: publicId, type: name }));
-    return this.#known;
-  }
-}
 
 const LINE_FEED = 0x0a;
 const CARRIAGE_RETURN = 0x0d;

@@ -10,6 +10,7 @@ import type { Sql, Transaction } from '../database/connect.ts';
 import type { FieldScope } from '../fields/field-scope.ts';
 import { type MatchingRow, matchingRows } from '../fields/matching-rows.ts';
 import { joinMinutes } from '../fields/uncounted-minutes.ts';
+import type { CopiedRows } from './copied-rows.ts';
 import { countFilter, relationOf, type SkipInterval } from './count-descent.ts';
 import type { PageRequest, Scope, StoredEvent } from './page-request.ts';
 import { inOrderOf } from './positions.ts';
@@ -85,7 +86,7 @@ export async function countMatchingRows(
 }
 
 /** @returns types of an app by their internal ids, as many as there are, in one statement */
-export async function typesOf(
+async function typesOf(
   sql: Sql | Transaction,
   appId: number,
   ids: ReadonlySet<number>,
@@ -94,6 +95,19 @@ export async function typesOf(
   const types = await sql<{ id: number; publicId: string; name: string }[]>`
     SELECT id, public_id AS "publicId", name FROM type_names WHERE app_id = ${appId} AND id = ANY(${[...ids]}::integer[])`;
   return new Map(types.map(({ id, ...type }) => [id, type]));
+}
+
+/** The types of rows with payloads that are not known yet, as {@link typesOf}. */
+export async function newTypesOf(
+  sql: Sql | Transaction,
+  appId: number,
+  rows: CopiedRows,
+  known: ReadonlyMap<number, unknown>,
+): ReturnType<typeof typesOf> {
+  const missing = new Set<number>();
+  rows.rewind();
+  while (rows.next()) if (rows.hasPayload && !known.has(rows.typeId)) missing.add(rows.typeId);
+  return await typesOf(sql, appId, missing);
 }
 
 /** Gives rows the public ids of their types. */
