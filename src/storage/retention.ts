@@ -11,6 +11,7 @@ import type { Interval } from './counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, floorTo } from './counts/levels.ts';
 import type { Snapshot } from './counts/stale.ts';
 import { type Fragment, type Sql, type Transaction, unlessLocked } from './database/connect.ts';
+import { timeLiteral } from './fields/row-filter.ts';
 
 /** How long a move waits for imports: folds come after it in the same round. */
 const LOCK_TIMEOUT_MS = 1_000;
@@ -118,15 +119,11 @@ export class Retention {
 
   /** The condition of readable rows as text. */
   readableText(): string {
-    const first = `created_at >= ${literal(this.first())}`;
+    const first = `created_at >= ${timeLiteral(this.first())}`;
     if (this.own.size === 0) return first;
-    const types = [...this.own].map(([id, own]) => `WHEN ${id} THEN created_at >= ${literal(own)}`);
-    return `(${first} AND CASE type_id ${types.join(' ')} ELSE created_at >= ${literal(this.boundary)} END)`;
+    const types = [...this.own].map(([id, own]) => `WHEN ${id} THEN created_at >= ${timeLiteral(own)}`);
+    return `(${first} AND CASE type_id ${types.join(' ')} ELSE created_at >= ${timeLiteral(this.boundary)} END)`;
   }
-}
-
-function literal(ms: number): string {
-  return `'${new Date(ms).toISOString()}'::timestamptz`;
 }
 
 const ALL_OF_APP: TypeScope = { typeIds: null };

@@ -3,8 +3,7 @@ import { type Amount, Room, type RoomLimits } from '../../base/room.ts';
 import { type Path, Turns } from '../../base/turns.ts';
 import { Rejection } from '../../errors.ts';
 import { type AcceptedEvent, dayOf, isKeyed } from '../../storage/write/accepted-event.ts';
-import type { CommitPhases } from '../../storage/write/commit-phases.ts';
-import type { Outcomes, WriteOutcome } from '../../storage/write/event-writer.ts';
+import type { CommitPhases, Outcomes, WriteOutcome } from '../../storage/write/event-writer.ts';
 
 /**
  * Writes a commit group, of which all events have keys or none. Never rejects.

@@ -56,13 +56,11 @@ export async function compareDay(
   const publicIds = await readNames(names, found);
   return {
     differing: found[0]?.differing ?? 0,
-    examples: found.map(({ appId: app, typeId: type, ...difference }) => ({
-      level: difference.level,
+    examples: found.map(({ level, appId: app, typeId: type, differing: _, ...counts }) => ({
+      level,
       app: publicIds.apps.get(app) ?? String(app),
       type: type === null ? null : (publicIds.types.get(type) ?? String(type)),
-      bucket: difference.bucket,
-      counted: difference.counted,
-      expected: difference.expected,
+      ...counts,
     })),
   };
 }
@@ -210,13 +208,9 @@ async function correct(tx: Transaction, level: string, relation: RelationOf): Pr
        AND known.bucket = differences.bucket AND known.count = 0`;
 }
 
-interface FoundDifference {
-  readonly level: ComparedLevel;
+interface FoundDifference extends Omit<CountDifference, 'app' | 'type' | 'field'> {
   readonly appId: number;
   readonly typeId: number | null;
-  readonly bucket: number;
-  readonly counted: number;
-  readonly expected: number;
   readonly differing: number;
 }
 

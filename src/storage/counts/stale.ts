@@ -6,7 +6,6 @@
 import type { Path } from '../../base/turns.ts';
 import type { Transaction } from '../database/connect.ts';
 import type { ArchivedRows } from '../read/archived-rows.ts';
-import type { Once } from '../read/once.ts';
 import {
   ALL_TIME,
   type Interval,
@@ -31,6 +30,21 @@ export interface Snapshot extends Transaction {
   readonly turns: Path | undefined;
   /** What its reads know already. */
   readonly once: Once;
+}
+
+/**
+ * What a snapshot says stays as it is, so that its charts ask for it once: retention, declarations, names, minutes that are not counted.
+ * It is forgotten with the snapshot.
+ */
+export class Once {
+  readonly #known = new Map<string, unknown>();
+
+  /** @param key says what is read and all that it depends on @returns what the first `read` of this key returned */
+  get<T>(key: string, read: () => T): T {
+    if (!this.#known.has(key)) this.#known.set(key, read());
+    // A key has one kind of answer.
+    return this.#known.get(key) as T;
+  }
 }
 
 /** A bucket whose own count, and the counts of the coarser buckets around it, may lack rows. */

@@ -11,7 +11,10 @@ export interface OffsetChange {
 const WEEK_MS = 7 * DAY_MS;
 const LONGEST_NAME = 64;
 
-const formats = new LRUCache<string, Intl.DateTimeFormat>({ max: 600 });
+const formats = new LRUCache<string, Intl.DateTimeFormat>({
+  max: 600,
+  memoMethod: (zone) => new Intl.DateTimeFormat('en-US', { timeZone: zone, timeZoneName: 'longOffset' }),
+});
 /** Zone and year → the offset at its start, and its changes. */
 const years = new LRUCache<string, readonly OffsetChange[]>({ max: 20_000 });
 
@@ -19,7 +22,7 @@ const years = new LRUCache<string, readonly OffsetChange[]>({ max: 20_000 });
 export function isTimezone(name: string): boolean {
   if (name.length > LONGEST_NAME || !/^[A-Za-z][A-Za-z0-9_+\-/]*$/.test(name)) return false;
   try {
-    formatOf(name);
+    formats.memo(name);
     return true;
   } catch {
     return false; // RangeError: there is no such zone.
@@ -110,7 +113,8 @@ function findChanges(zone: string, from: number, until: number): OffsetChange[] 
 
 /** Since 1972 every zone's offset is a multiple of a quarter-hour; older ones are rounded to it. */
 function readOffset(zone: string, instant: number): number {
-  const name = formatOf(zone)
+  const name = formats
+    .memo(zone)
     .formatToParts(instant)
     .find(({ type }) => type === 'timeZoneName')?.value;
   const [, sign, hours, minutes = '0', seconds = '0'] =
@@ -118,13 +122,4 @@ function readOffset(zone: string, instant: number): number {
   if (sign === undefined) return 0;
   const ms = (Number(hours) * 3_600 + Number(minutes) * 60 + Number(seconds)) * 1_000;
   return Math.round((sign === '-' ? -ms : ms) / QUARTER_HOUR_MS) * QUARTER_HOUR_MS;
-}
-
-function formatOf(zone: string): Intl.DateTimeFormat {
-  let format = formats.get(zone);
-  if (format === undefined) {
-    format = new Intl.DateTimeFormat('en-US', { timeZone: zone, timeZoneName: 'longOffset' });
-    formats.set(zone, format);
-  }
-  return format;
 }

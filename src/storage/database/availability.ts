@@ -112,8 +112,7 @@ export class Availability {
   /** A commit group could not be stored for want of a database that takes it. */
   writeFailed(): void {
     if (!this.#writable) return;
-    this.#writable = false;
-    this.#since = this.#options.now();
+    this.#forbid();
     this.#options.log.warn('database: not writable');
     this.#rounds.runSoon();
   }

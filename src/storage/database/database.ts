@@ -159,11 +159,8 @@ export class Database {
   }
 
   /** User and database for the client. Hosts and encryption are handled below it. */
-  get identity(): { url: string } | { host: string; port: number; user: string; database: string } {
-    const { address } = this;
-    if ('url' in address) return { url: this.#hosts.address.url };
-    const { host, port, user, database } = address;
-    return { host, port, user, database };
+  get identity(): DatabaseAddress {
+    return 'url' in this.address ? { url: this.#hosts.address.url } : this.address;
   }
 
   /**

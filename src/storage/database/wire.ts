@@ -5,6 +5,7 @@
  * Source: https://www.postgresql.org/docs/current/protocol-message-formats.html
  */
 import type { Socket } from 'node:net';
+import { HEAD_BYTES } from './copy-tap.ts';
 
 /** The response to a statement of the service's own. */
 export interface OwnAnswer {
@@ -30,8 +31,6 @@ const BEGINNINGS = new Set([...'PBDECH'].map(type));
 const [READY, ERROR, DATA_ROW] = [type('Z'), type('E'), type('D')];
 /** Messages that the server sends at any time: NotificationResponse, NoticeResponse, ParameterStatus. */
 const ASYNCHRONOUS = new Set([type('A'), type('N'), type('S')]);
-/** The type and the length of a message. */
-const HEAD_BYTES = 5;
 /** The code of a CancelRequest, which comes in the place of a protocol version (PostgreSQL's documentation, 54.7). */
 export const CANCEL_REQUEST = 80_877_102;
 /** An empty query: the server answers it at once, also inside of a transaction. */

@@ -46,6 +46,11 @@ export function passes(text: string, tests: readonly TextTest[]): string {
   return conditions.join(' AND ') || 'true';
 }
 
+/** A time as a constant. @param ms since 1970 */
+export function timeLiteral(ms: number): string {
+  return `'${new Date(ms).toISOString()}'::timestamptz`;
+}
+
 /** A text as a constant, because COPY takes no parameters. One of this form is read alike under all settings. */
 export function textLiteral(text: string): string {
   if (text.includes('\0')) throw new Error('a text of PostgreSQL has no NUL');

@@ -13,7 +13,7 @@ import { DAY_MS } from '../counts/levels.ts';
 import type { Snapshot } from '../counts/stale.ts';
 import type { ArchivedGroup } from '../database/archive-source.ts';
 import { errorCode, SQLSTATE, type Sql, type Transaction } from '../database/connect.ts';
-import { passes, type TextTest, textLiteral, type WordTest } from '../fields/row-filter.ts';
+import { passes, type TextTest, textLiteral, timeLiteral, type WordTest } from '../fields/row-filter.ts';
 import { type Retention, readRetention } from '../retention.ts';
 import { type Listed, WordLookup } from '../words/lookup.ts';
 import { wantedOf } from './archived-rows.ts';
@@ -430,8 +430,4 @@ function beginOfRest(after: Position | null): number {
 function endOfRest(after: Position | null): number {
   if (after === null) return Number.POSITIVE_INFINITY;
   return after.id === FIRST_ID ? after.at : after.at + 1;
-}
-
-function timeLiteral(ms: number): string {
-  return `'${new Date(ms).toISOString()}'::timestamptz`;
 }

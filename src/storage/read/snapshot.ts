@@ -1,12 +1,11 @@
 /** Reads in one snapshot, so that totals and rows match whatever is committed concurrently. */
 import type postgres from 'postgres';
 import type { Path } from '../../base/turns.ts';
-import { type Snapshot, StaleBuckets } from '../counts/stale.ts';
+import { Once, type Snapshot, StaleBuckets } from '../counts/stale.ts';
 import { ArchiveUnavailable } from '../database/archive-source.ts';
 import type { Fragment, Sql, Transaction, Transactions } from '../database/connect.ts';
 import type { SnapshotRules } from '../database/database.ts';
 import { ArchivedRows, GroupsNeeded, HeldGroups } from './archived-rows.ts';
-import { Once } from './once.ts';
 
 /** The table that readers lock in ACCESS SHARE mode while their snapshot is in use. */
 export const SNAPSHOT_LOCK = 'snapshot_lock';

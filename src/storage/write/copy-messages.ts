@@ -112,7 +112,7 @@ export class CopyMessages {
     this.#int2(5);
     this.#int4(UUID_BYTES);
     this.#uuid(event.id);
-    this.#eventFields(event);
+    this.#placeFields(event.appId, event.typeId, event.createdAt);
     const written = this.#bytes.write(payload, this.#at + 4);
     this.#int4(written);
     this.#at += written;
@@ -134,7 +134,7 @@ export class CopyMessages {
     this.#int4(UUID_BYTES);
     for (let index = 0; index < UUID_BYTES; index += 1) this.#bytes[this.#at + index] = id[index] ?? 0;
     this.#at += UUID_BYTES;
-    this.#eventFields(event);
+    this.#placeFields(event.appId, event.typeId, event.createdAt);
     this.#int4(end - start);
     this.#at += bytes.copy(this.#bytes, this.#at, start, end);
     return at;
@@ -153,11 +153,7 @@ export class CopyMessages {
   countRow(appId: number, typeId: number, bucket: number, count: number): void {
     this.#reserve(MESSAGE_BYTES);
     this.#int2(4);
-    this.#int4(4);
-    this.#int4(appId);
-    this.#int4(4);
-    this.#int4(typeId);
-    this.#timestamp(bucket);
+    this.#placeFields(appId, typeId, bucket);
     this.#int4(8);
     this.#int4(0);
     this.#int4(count);
@@ -204,13 +200,13 @@ export class CopyMessages {
     this.#at = 0;
   }
 
-  /** The fields between the id and the payload. */
-  #eventFields({ appId, typeId, createdAt }: Omit<EventRow, 'id' | 'payload'>): void {
+  /** An app, a type and a time: of an event, the fields between its id and its payload. */
+  #placeFields(appId: number, typeId: number, time: number): void {
     this.#int4(4);
     this.#int4(appId);
     this.#int4(4);
     this.#int4(typeId);
-    this.#timestamp(createdAt);
+    this.#timestamp(time);
   }
 
   #reserve(bytes: number): void {

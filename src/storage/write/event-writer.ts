@@ -5,7 +5,6 @@ import type { WriteConnection } from '../database/copy-connection.ts';
 import { isDiskFull } from '../database/error-codes.ts';
 import { type DataNode, nodeUnreachable } from '../database/nodes.ts';
 import { type AcceptedEvent, datesOf, epochOf, isKeyed, sizeOf } from './accepted-event.ts';
-import { CommitPhases } from './commit-phases.ts';
 import { copyGroup, type EngineWrites } from './engine-writes.ts';
 import {
   classify,
@@ -60,6 +59,36 @@ const TRIAL_LOCK_MS = 200;
 /** The tables into which events, keys and new types are inserted. */
 export function tablesOfWrites(engine: EngineWrites): readonly string[] {
   return ['events', ...engine.changeTables, 'idempotency_keys', 'event_types'];
+}
+
+/**
+ * How long the phases of a commit take: what tells an operator the disk from the service. In order: single events wait for their group, the group for a connection, the database stores the rows, then it stores their
+ * counts and commits, which is mostly the sync of its log, and the process answers.
+ */
+const PHASES = ['queue', 'connection', 'rows', 'commit', 'answer'] as const;
+
+export type CommitPhase = (typeof PHASES)[number];
+
+export class CommitPhases {
+  /** In seconds. */
+  readonly histograms: ReadonlyMap<CommitPhase, Histogram>;
+  readonly #now: () => number;
+
+  /** @param now milliseconds of a monotonic clock */
+  constructor(now: () => number) {
+    this.#now = now;
+    this.histograms = new Map(PHASES.map((phase) => [phase, new Histogram(SECONDS_BOUNDS)]));
+  }
+
+  /** Begins a phase. @returns what ends it, and begins the next one */
+  begin(): (ended: CommitPhase) => void {
+    let begunAt = this.#now();
+    return (ended) => {
+      const now = this.#now();
+      this.histograms.get(ended)?.observe((now - begunAt) / 1_000);
+      begunAt = now;
+    };
+  }
 }
 
 /** Counts of commit groups, for metrics. */

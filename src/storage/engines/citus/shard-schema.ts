@@ -13,7 +13,7 @@ import {
   type Transactions,
   unlessLocked,
 } from '../../database/connect.ts';
-import { type ShardGroup, shardGroups } from './shards.ts';
+import { SHARE_LOCK, type ShardGroup, shardGroups } from './shards.ts';
 
 /** To be raised when a migration changes one of the tables or views. */
 const VERSION = 126;
@@ -44,8 +44,6 @@ const VIEWS = [
 /** Made last: where it is, all others are. */
 const LAST_VIEW = VIEWS.at(-1) ?? '';
 
-/** ShareLock: as every write takes it. */
-const SHARE_LOCK = 5;
 /**
  * For the lock of the shards, which comes after the snapshot: whoever moves them keeps it until they have left, so that waiting for it
  * would be followed by work on what is no longer used. Should that happen nevertheless, the work changes nothing else.

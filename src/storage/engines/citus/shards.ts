@@ -148,7 +148,7 @@ export function groupsOf(rows: readonly ShardRow[]): ShardGroup[] {
 /** How long a shard that is being moved is waited for. */
 const LOCK_TIMEOUT_MS = 1_000;
 /** ShareLock: as every write takes it. Whoever moves the shards waits for its end, and keeps it out when they leave. */
-const SHARE_LOCK = 5;
+export const SHARE_LOCK = 5;
 
 /**
  * Keeps the shards of a group where they are until the end of a transaction on their node.
