@@ -215,11 +215,19 @@ export function joinBoundaries(rows: string, boundaries: string): string {
 export const OWN_BOUNDARY = 'coalesce(of_type.readable_from, of_app.readable_from)';
 
 /**
- * Computes months from counts by day that outlive their rows. Later days are added when they are settled.
- * @param days a table of counts by day
+ * Adds counts that outlive their rows to a table, and to the months if they are by the day. Later days are added when they are settled.
+ * @returns how many they are
  */
-export async function addMonthCounts(client: pg.Client, days: string): Promise<void> {
-  await client.query(`
-    INSERT INTO month_counts (app_id, type_id, bucket, count)
-    SELECT app_id, type_id, date_trunc('month', bucket, 'UTC'), sum(count) FROM ${days} GROUP BY 1, 2, 3`);
+export async function addOutlived(
+  client: pg.Client,
+  level: CoarseLevelName,
+  table: string,
+  copyTo: (table: string) => Promise<number>,
+): Promise<number> {
+  const rows = await copyTo(table);
+  if (level === 'day' && rows > 0)
+    await client.query(`
+      INSERT INTO month_counts (app_id, type_id, bucket, count)
+      SELECT app_id, type_id, date_trunc('month', bucket, 'UTC'), sum(count) FROM ${table} GROUP BY 1, 2, 3`);
+  return rows;
 }

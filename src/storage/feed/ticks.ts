@@ -72,8 +72,8 @@ export function selectTicks(columns: readonly string[], unticked: string, table:
 }
 
 /** Whether any app has a consumer. */
-export async function hasConsumers(sql: Sql, table = 'consumers'): Promise<boolean> {
-  const [row] = await sql<{ found: boolean }[]>`SELECT EXISTS (SELECT FROM ${sql(table)}) AS found`;
+export async function hasConsumers(sql: Sql): Promise<boolean> {
+  const [row] = await sql<{ found: boolean }[]>`SELECT EXISTS (SELECT FROM consumers) AS found`;
   return row?.found === true;
 }
 

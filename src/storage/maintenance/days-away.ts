@@ -13,7 +13,7 @@ import { decodePosition } from '../feed/position.ts';
 import { type Retention, readRetention } from '../retention.ts';
 import type { EventRow } from '../write/accepted-event.ts';
 import { type DayOfApp, LEAVES_AFTER_HOURS } from '../write/days-away.ts';
-import { type ExpiredPart, isOfTypes } from './expired-rows.ts';
+import { type ExpiredPart, isOfSlice } from './expired-rows.ts';
 
 /** An object with events of a day. */
 export interface PartAway {
@@ -81,13 +81,6 @@ export function readableOf(retention: Retention, { appId, day }: DayOfApp): Expi
     from: new Date(interval.from).toISOString(),
     until: new Date(interval.until).toISOString(),
   };
-}
-
-/** The rows of a slice, as a condition. */
-export function isOfSlice(tx: Transaction, slice: ExpiredPart): ReturnType<typeof isOfTypes> {
-  const { appId, from, until } = slice;
-  return tx`app_id = ${appId} AND created_at >= ${from}::text::timestamptz AND created_at < ${until}::text::timestamptz
-            AND ${isOfTypes(tx, slice)}`;
 }
 
 /** Columns that tell which rows there are. */

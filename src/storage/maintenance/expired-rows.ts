@@ -188,16 +188,21 @@ export function isOfTypes(tx: Transaction, { typeIds, exceptTypes = [] }: TypeSc
   return exceptTypes.length === 0 ? tx`true` : tx`type_id <> ALL(${[...exceptTypes]}::integer[])`;
 }
 
+/** The rows of a slice, as a condition. */
+export function isOfSlice(tx: Transaction, slice: ExpiredPart): Fragment {
+  const { appId, from, until } = slice;
+  return tx`app_id = ${appId} AND created_at >= ${from}::text::timestamptz AND created_at < ${until}::text::timestamptz
+            AND ${isOfTypes(tx, slice)}`;
+}
+
 /**
  * The end of a slice of so many rows, and of what its last minute has beyond them.
  * @returns as PostgreSQL writes it; null where there are no more rows than that
  */
 export async function sliceEnd(tx: Transaction, part: ExpiredPart, rows: number): Promise<string | null> {
-  const { appId, from, until } = part;
   const [last] = await tx<{ end: string }[]>`
     SELECT (date_bin('1 minute', created_at, 'epoch') + interval '1 minute')::text AS end FROM events
-     WHERE app_id = ${appId} AND created_at >= ${from}::text::timestamptz AND created_at < ${until}::text::timestamptz
-       AND ${isOfTypes(tx, part)}
+     WHERE ${isOfSlice(tx, part)}
      ORDER BY created_at OFFSET ${rows - 1} LIMIT 1`;
   return last?.end ?? null;
 }

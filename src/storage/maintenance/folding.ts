@@ -1,7 +1,5 @@
 /** When pending deltas are folded into the counts, and when they are only added up among themselves. */
 
-const NEVER = async (): Promise<boolean> => false;
-
 /** What a fold, or adding deltas up, has done. */
 export interface Folded {
   /** Deltas that are gone. */
@@ -97,7 +95,7 @@ export class Folding {
   #left = 0;
 
   /** @param isFollowed whether consumers wait for the deltas: then each round takes them up */
-  constructor(deltas: DeltaSource, now: () => number, isFollowed: () => Promise<boolean> = NEVER) {
+  constructor(deltas: DeltaSource, now: () => number, isFollowed: () => Promise<boolean>) {
     this.#deltas = deltas;
     this.#now = now;
     this.#isFollowed = isFollowed;

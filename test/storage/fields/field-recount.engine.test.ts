@@ -196,7 +196,11 @@ describe.each(availableEngines())('on %s', (engine) => {
   });
 
   test('adding up what is pending under an old snapshot keeps totals of values exact', async () => {
-    const folding = new Folding(countDeltas(sql), () => now);
+    const folding = new Folding(
+      countDeltas(sql),
+      () => now,
+      async () => false,
+    );
     if (database.engine === 'postgres') await folding.fold(OLD);
     const minutes = Array.from({ length: 40 }, (_, n) => now - HOUR_MS + (n % 20) * MINUTE_MS);
     await write(minutes, 1, writers[1]);

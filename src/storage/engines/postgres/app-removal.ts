@@ -3,7 +3,7 @@ import { countTable, LEVELS, MINUTES } from '../../counts/levels.ts';
 import type { Sql, Transaction } from '../../database/connect.ts';
 import { TABLES_OF_APP } from '../../fields/removal.ts';
 import { type AppRemoval, FROM_DAYS } from '../../maintenance/deleted-apps.ts';
-import { inSlices, isOfTypes, type RemoveExpired, sliceEnd } from '../../maintenance/expired-rows.ts';
+import { inSlices, isOfSlice, type RemoveExpired, sliceEnd } from '../../maintenance/expired-rows.ts';
 import { bucketSlices, removeRowsOfApp } from '../../maintenance/slices.ts';
 
 /** Events that one statement removes. */
@@ -46,10 +46,7 @@ export const removeExpired: RemoveExpired = (sql, part, isOver) =>
     const { appId, from, until, typeIds, exceptTypes = [] } = slice;
     const next = await sql.begin('isolation level read committed', async (tx) => {
       const end = await sliceEnd(tx, slice, REMOVED_EVENTS);
-      await tx`
-        DELETE FROM events
-         WHERE app_id = ${appId} AND created_at >= ${from}::text::timestamptz
-           AND created_at < ${end ?? until}::text::timestamptz AND ${isOfTypes(tx, slice)}`;
+      await tx`DELETE FROM events WHERE ${isOfSlice(tx, { ...slice, until: end ?? until })}`;
       return end;
     });
     if (typeIds !== null || exceptTypes.length > 0) return next;

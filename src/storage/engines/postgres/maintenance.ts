@@ -295,13 +295,6 @@ export async function createPartitions(sql: Sql, { from, until }: Interval): Pro
   }
 }
 
-export interface RetentionResult {
-  /** Names of the partitions that are gone since this call. */
-  readonly dropped: readonly string[];
-  /** Names of those that may still be read, or whose lock was not free; the next call retries them. */
-  readonly postponed: readonly string[];
-}
-
 /** How long retention waits for the lock of counts. */
 const COUNTS_TIMEOUT_MS = 1_000;
 /** Interval of counts by the minute that is looked at in one step. */
@@ -386,27 +379,28 @@ const ONE_SERVER: PartitionedServers = { everyPlace, prepare: '', locks: ['ONLY 
 
 /**
  * Moves the retention boundary, and removes what an earlier call has made unreadable: by then no older snapshot reads it.
- * Counts by quarter-hour and coarser stay.
+ * Counts by quarter-hour and coarser stay. The next call retries partitions that may still be read, or whose lock was not free.
  * @param options.days RETENTION_DAYS; 0 keeps what can be read now
+ * @returns the names of the partitions that are gone since this call
  */
 export async function applyRetention(
   sql: Sql,
   options: { days: number; now: number },
   expiredMinutes = new ExpiredMinutes(),
   servers = ONE_SERVER,
-): Promise<RetentionResult> {
+): Promise<readonly string[]> {
   const boundary = await moveBoundary(sql, options);
   await expiredMinutes.remove(sql, boundary, (...interval) =>
     servers.everyPlace(sql, (place) => expiredMinutes.removeFrom(place, interval)),
   );
   const dropped: string[] = [];
-  const postponed: string[] = [];
-  for (const partition of await partitionsBefore(sql, boundary)) {
-    const free =
-      (await nobodyReadsBefore(sql, servers, 'retention')) && (await dropPartition(sql, partition, servers));
-    (free ? dropped : postponed).push(partition);
-  }
-  return { dropped, postponed };
+  for (const partition of await partitionsBefore(sql, boundary))
+    if (
+      (await nobodyReadsBefore(sql, servers, 'retention')) &&
+      (await dropPartition(sql, partition, servers))
+    )
+      dropped.push(partition);
+  return dropped;
 }
 
 /** Whether no snapshot is older than the boundaries of a table. */
@@ -542,10 +536,8 @@ export function partitionSteps(
   return {
     prepare: () => ensurePartitions(sql, now() - DAYS_BEHIND * DAY_MS, now() + DAYS_AHEAD * DAY_MS),
     everyPlace: servers.everyPlace,
-    dropOld: async () => {
-      const options = { days: settings.RETENTION_DAYS, now: judged() };
-      return (await applyRetention(sql, options, expiredMinutes, servers)).dropped;
-    },
+    dropOld: () =>
+      applyRetention(sql, { days: settings.RETENTION_DAYS, now: judged() }, expiredMinutes, servers),
     dropEmpty: () => dropEmptyPartitions(sql, servers),
     last: [{ name: 'retained partitions', every: 'ten minutes', run: () => clipPartitions(sql, servers) }],
   };

@@ -1,5 +1,5 @@
 /** PostgreSQL without extensions: events in partitions by day, counts in tables that the service folds deltas into. */
-import { addMonthCounts } from '../../backup/catalog.ts';
+import { addOutlived } from '../../backup/catalog.ts';
 import { countTable } from '../../counts/levels.ts';
 import { movesBesideCounts } from '../../maintenance/days-away.ts';
 import { oneServerRoutes } from '../../read/event-reader.ts';
@@ -40,10 +40,5 @@ export const postgres: StorageEngine = {
   eventIntervals: 'SELECT start, finish FROM events_partitions WHERE isfinite(start) AND isfinite(finish)',
   // Nothing rewrites a partition.
   tablesToExport: async () => [],
-  addCounts: async (client, level, copyTo) => {
-    const table = countTable(level);
-    const rows = await copyTo(table);
-    if (level === 'day' && rows > 0) await addMonthCounts(client, table);
-    return rows;
-  },
+  addCounts: (client, level, copyTo) => addOutlived(client, level, countTable(level), copyTo),
 };

@@ -6,6 +6,7 @@ import { type AppRemoval, FROM_DAYS } from '../../maintenance/deleted-apps.ts';
 import {
   type ExpiredPart,
   inSlices,
+  isOfSlice,
   isOfTypes,
   type RemoveExpired,
   sliceEnd,
@@ -124,12 +125,12 @@ export async function unlessStale<T>(work: () => Promise<T>): Promise<T | 'stale
 export async function removeWithCounts(tx: Transaction, slice: ExpiredPart): Promise<void> {
   const { appId, from, until, typeIds, exceptTypes = [] } = slice;
   const isWhole = typeIds === null && exceptTypes.length === 0;
-  const within = (time: string) =>
-    tx`app_id = ${appId} AND ${tx(time)} >= ${from}::text::timestamptz AND ${tx(time)} < ${until}::text::timestamptz`;
+  const within = tx`
+    app_id = ${appId} AND bucket >= ${from}::text::timestamptz AND bucket < ${until}::text::timestamptz`;
   await tx`
     CREATE TEMPORARY TABLE gone ON COMMIT DROP AS
     SELECT type_id, date_bin('1 minute', created_at, 'epoch') AS bucket, count(*) AS count
-      FROM events WHERE ${within('created_at')} AND ${isOfTypes(tx, slice)} GROUP BY 1, 2`;
+      FROM events WHERE ${isOfSlice(tx, slice)} GROUP BY 1, 2`;
   const [some] = await tx`SELECT FROM gone LIMIT 1`;
   if (some === undefined) return;
   const [stale] = await tx`
@@ -144,8 +145,8 @@ export async function removeWithCounts(tx: Transaction, slice: ExpiredPart): Pro
     return table;
   };
   const [minutes, ofApp] = [tableOf(countTable(MINUTES.name)), tableOf(`app_${countTable(MINUTES.name)}`)];
-  await tx`DELETE FROM ${tx(minutes)} WHERE ${within('bucket')} AND ${isOfTypes(tx, slice)}`;
-  if (isWhole) await tx`DELETE FROM ${tx(ofApp)} WHERE ${within('bucket')}`;
+  await tx`DELETE FROM ${tx(minutes)} WHERE ${within} AND ${isOfTypes(tx, slice)}`;
+  if (isWhole) await tx`DELETE FROM ${tx(ofApp)} WHERE ${within}`;
   else await takeAway(tx, ofApp, MINUTES, true, appId);
   for (const level of COARSE_LEVELS) {
     await tx`
@@ -156,7 +157,7 @@ export async function removeWithCounts(tx: Transaction, slice: ExpiredPart): Pro
     await takeAway(tx, tableOf(countTable(level.name)), level, false, appId);
     await takeAway(tx, tableOf(`app_${countTable(level.name)}`), level, true, appId);
   }
-  await tx`DELETE FROM events WHERE ${within('created_at')} AND ${isOfTypes(tx, slice)}`;
+  await tx`DELETE FROM events WHERE ${isOfSlice(tx, slice)}`;
 }
 
 /**

@@ -13,7 +13,6 @@ import {
   deleteParts,
   insertParts,
   insertRows,
-  isOfSlice,
   leavingRows,
   requireSame,
   type Stayed,
@@ -21,6 +20,7 @@ import {
   WHICH_ROWS,
   type WhichRows,
 } from '../../maintenance/days-away.ts';
+import { isOfSlice } from '../../maintenance/expired-rows.ts';
 import { openColumnstore, removeWithCounts, takeFromOutlived, unlessStale } from './app-removal.ts';
 import { besideNoRefresh, settleMarks } from './maintenance.ts';
 

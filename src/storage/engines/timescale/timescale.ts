@@ -1,5 +1,5 @@
 /** TimescaleDB: events in a hypertable with a columnstore, counts in a hierarchy of continuous aggregates. */
-import { addMonthCounts } from '../../backup/catalog.ts';
+import { addOutlived } from '../../backup/catalog.ts';
 import { countTable } from '../../counts/levels.ts';
 import { oneServerRoutes } from '../../read/event-reader.ts';
 import type { StorageEngine } from '../storage-engine.ts';
@@ -50,10 +50,5 @@ export const timescale: StorageEngine = {
     return rows.map(({ name }) => name);
   },
   /** They stay beside the aggregates, which would lose them with the next refresh of other counts of the same time. */
-  addCounts: async (client, level, copyTo) => {
-    const table = `outlived_${countTable(level)}`;
-    const rows = await copyTo(table);
-    if (level === 'day' && rows > 0) await addMonthCounts(client, table);
-    return rows;
-  },
+  addCounts: (client, level, copyTo) => addOutlived(client, level, `outlived_${countTable(level)}`, copyTo),
 };
