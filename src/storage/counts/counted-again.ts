@@ -3,6 +3,7 @@
  * removed, whose counts had stayed. Rows do not tell, as there are none: only what the archive has written down of its files does, and
  * that every minute of the day has the same multiple, as no other fault leaves it.
  */
+import { grouped } from '../../base/grouped.ts';
 import { utcDay } from '../../base/time-units.ts';
 import type { Sql } from '../database/connect.ts';
 import type { ErasedMinute } from '../maintenance/erasing.ts';
@@ -47,8 +48,7 @@ export async function findCountedAgain(
      CROSS JOIN LATERAL jsonb_each_text(named -> 'types') AS kind
      GROUP BY 1, 2, 3 ORDER BY 1, 3, 2`;
   const found: CountedAgain[] = [];
-  for (const appId of new Set(archived.map((one) => one.appId))) {
-    const own = archived.filter((one) => one.appId === appId);
+  for (const [appId, own] of grouped(archived, (one) => one.appId)) {
     const place = await at(appId);
     const days = await place<{ typeId: number; day: number; counted: number }[]>`
       SELECT type_id AS "typeId", (extract(epoch FROM bucket) * 1000)::float8 AS day, sum(count)::float8 AS counted

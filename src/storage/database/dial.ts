@@ -8,6 +8,7 @@ import {
   readServerAddress,
   type ServerAddress,
   type Target,
+  targetAt,
 } from './server-address.ts';
 
 /** For each step of opening a connection. */
@@ -28,7 +29,7 @@ export class Hosts {
     this.address =
       'url' in address
         ? readServerAddress(address.url)
-        : { targets: [targetOf(address)], attributes: 'any', tls: null, url: '' };
+        : { targets: [targetAt(address)], attributes: 'any', tls: null, url: '' };
   }
 
   async connect(how: SocketOptions): Promise<OpenedSocket> {
@@ -138,10 +139,6 @@ export async function endClient(client: pg.Client): Promise<void> {
   const end = deadline(CLOSE_TIMEOUT_MS, () => client.connection.stream.destroy());
   await client.end().catch(() => undefined); // A broken connection needs no closing.
   end();
-}
-
-function targetOf({ host, port }: { host: string; port: number }): Target {
-  return host.startsWith('/') ? { path: `${host}/.s.PGSQL.${port}` } : { host, port };
 }
 
 /** How a connection was made: where its server is, and which name its certificate has to prove. */

@@ -72,8 +72,12 @@ export function readServerAddress(text: string): ServerAddress {
 function targetOf(text: string): Target {
   const [, bracketed, name, port] = /^(?:\[([^\]]*)\]|([^:]*))(?::(\d*))?$/.exec(text) ?? [];
   const host = decodeURIComponent(bracketed ?? name ?? '') || process.env.PGHOST || 'localhost';
-  const number = Number(port || process.env.PGPORT || DEFAULT_PORT);
-  return host.startsWith('/') ? { path: `${host}/.s.PGSQL.${number}` } : { host, port: number };
+  return targetAt({ host, port: Number(port || process.env.PGPORT || DEFAULT_PORT) });
+}
+
+/** @param at.host also the folder of a Unix socket */
+export function targetAt({ host, port }: { readonly host: string; readonly port: number }): Target {
+  return host.startsWith('/') ? { path: `${host}/.s.PGSQL.${port}` } : { host, port };
 }
 
 /**

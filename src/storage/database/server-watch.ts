@@ -535,12 +535,11 @@ function differs(one: Server, other: Server): boolean {
 
 /** The known facts of a server: a fact that is unknown this time keeps its last value. */
 function merged(before: Server, now: Server): Server {
-  const fact = <F extends keyof Server>(name: F): Server[F] => now[name] ?? before[name];
   return {
-    systemId: fact('systemId'),
-    timeline: fact('timeline'),
-    identity: fact('identity'),
-    generation: fact('generation'),
+    systemId: now.systemId ?? before.systemId,
+    timeline: now.timeline ?? before.timeline,
+    identity: now.identity ?? before.identity,
+    generation: now.generation ?? before.generation,
   };
 }
 

@@ -212,13 +212,7 @@ export class EventTexts implements EventTaker {
   #putPosition(
     bytes: Buffer,
     to: number,
-    event: {
-      readonly tick: string;
-      readonly by: EventKey['by'];
-      readonly seconds: number;
-      readonly micros: number;
-      readonly idAt: number;
-    },
+    event: Pick<CopiedRows, 'seconds' | 'micros'> & Pick<EventKey, 'by'> & { tick: string; idAt: number },
   ): number {
     const { tick, by, seconds, micros, idAt } = event;
     const text = this.#position;

@@ -3,6 +3,7 @@
  * what the rows say.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { grouped } from '../../base/grouped.ts';
 import { type CountDifference, type DayComparison, EXAMPLES } from '../counts/differences.ts';
 import { type Interval, startOfMonth } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, finerThan, HOUR_MS, LEVELS, type Level, startIn } from '../counts/levels.ts';
@@ -63,11 +64,10 @@ export async function compareFieldDay(
   if (states.length === 0) return { differing: 0, examples: [] };
   const ofRows: Difference[] = [];
   const ofLevels = await differencesOfCounts(tx, states, day);
-  for (const id of new Set(states.map((state) => state.appId))) {
+  for (const [id, ofApp] of grouped(states, (state) => state.appId)) {
     // A part of the day has no rows to compare with.
     if ((await readRetention(tx, id)).whole() > day) continue;
     if (await areRowsAway(tx, id, { from: day, until: day + DAY_MS })) continue;
-    const ofApp = states.filter((state) => state.appId === id);
     const uncounted = await uncountedMinutes(tx, id, day);
     for (const step of await stepsOf(tx, id, [{ from: day, until: day + DAY_MS }])) {
       if (isOver()) return null;
@@ -484,10 +484,8 @@ async function removeEmptySeries(tx: Transaction, appId: number): Promise<number
       FROM field_series AS series JOIN declared_fields AS field ON field.id = field_id
      WHERE field.app_id = ${appId} ${isEmpty} LIMIT ${SERIES_AT_ONCE}`;
   await tx`DELETE FROM field_series WHERE id = ANY(${gone.map(({ id }) => id)})`;
-  for (const fieldId of new Set(gone.map((series) => series.fieldId))) {
-    const values = gone.filter(
-      (one) => one.fieldId === fieldId && one.typeId === ALL_TYPES && isLimited(one),
-    );
+  for (const [fieldId, series] of grouped(gone, (one) => one.fieldId)) {
+    const values = series.filter((one) => one.typeId === ALL_TYPES && isLimited(one));
     await tx`
       UPDATE declared_fields SET known_values = greatest(0, known_values - ${values.length}::integer) WHERE id = ${fieldId}`;
   }

@@ -100,13 +100,10 @@ export class MaintenanceLeader {
     if (this.#isBeating || !this.#isOurs) return;
     this.#isBeating = true;
     this.#options.sql`SELECT`
-      .then(
-        () => undefined,
+      .catch(() => {
         // The lock has gone with its connection.
-        () => {
-          this.#isOurs = false;
-        },
-      )
+        this.#isOurs = false;
+      })
       .finally(() => {
         this.#isBeating = false;
       });

@@ -1,5 +1,6 @@
 /** Reads of events and counts with the connections of a pool. */
 
+import { grouped } from '../../base/grouped.ts';
 import {
   type AppStats,
   readAppSpan,
@@ -214,8 +215,7 @@ async function readWindowsOfApps(
   { at, counted }: ReadRoutes,
 ): Promise<readonly (WindowSums | NoWindows)[]> {
   const found = new Map<WindowRequest, WindowSums | NoWindows>();
-  for (const appId of new Set(requests.map((request) => request.appId))) {
-    const own = requests.filter((request) => request.appId === appId);
+  for (const [appId, own] of grouped(requests, (request) => request.appId)) {
     const plain = own.filter(({ filter, by }) => filter === null && by === null);
     const ofFields = own.filter((request) => !plain.includes(request));
     const sums = plain.length === 0 ? [] : await readWindows(await at(appId), plain);
