@@ -82,7 +82,8 @@ export class Hosts {
     try {
       const takesWrites = await withTimeout(asking(), 2 * CHOICE_TIMEOUT_MS, null);
       if (takesWrites === null) throw tooLate();
-      if (attributes === 'read-write' && takesWrites !== true) throw notWritable();
+      if (attributes === 'read-write' && takesWrites !== true)
+        throw withCode('No server of DATABASE_URL takes writes', 'SERVER_READ_ONLY');
       return target;
     } finally {
       socket.destroy();
@@ -98,10 +99,6 @@ async function firstOf(targets: readonly Promise<Target>[]): Promise<Target> {
     const reasons: readonly unknown[] = error instanceof AggregateError ? error.errors : [error];
     throw reasons.find((reason) => reason instanceof pg.DatabaseError) ?? reasons[0];
   }
-}
-
-function notWritable(): Error {
-  return withCode('No server of DATABASE_URL takes writes', 'SERVER_READ_ONLY');
 }
 
 /**

@@ -153,12 +153,8 @@ async function readFacts(sql: Sql): Promise<Facts> {
            (SELECT extversion FROM pg_extension WHERE extname = 'citus') AS cluster,
            NULL AS migrated`;
   if (row === undefined) throw new Error('A SELECT without FROM has a row.');
-  return { ...row, migrated: await migratedEngine(sql) };
-}
-
-async function migratedEngine(sql: Sql): Promise<Engine | null> {
   const migrated = (await hasTable(sql, 'installation')) ? await readFact(sql, 'engine') : null;
-  return ENGINE_NAMES.find((name) => name === migrated) ?? null;
+  return { ...row, migrated: ENGINE_NAMES.find((name) => name === migrated) ?? null };
 }
 
 /** Why TimescaleDB cannot be used; null if it can. */

@@ -136,8 +136,10 @@ async function differencesOfRows(
     await cellsOfRows(tx, appId, fields, interval)
   ).cells) {
     const state = ofId.get(field.id);
-    if (state !== undefined && isCompared(state, bucket))
-      addTo(of(state, typeId, value, by, bucket).expected, count, summary);
+    if (state === undefined || !isCompared(state, bucket)) continue;
+    const { expected } = of(state, typeId, value, by, bucket);
+    expected.count += count;
+    if (expected.summary !== null && summary !== null) addSummary(expected.summary, summary);
   }
   const stored = tx<StoredRow[]>`
     SELECT field_id AS "fieldId", type_id AS "typeId", value, by_value AS by, count::float8 AS count, summary,
@@ -169,11 +171,6 @@ interface StoredRow {
   readonly bucket: number;
   readonly count: number;
   readonly summary: Uint8Array | null;
-}
-
-function addTo(side: Side, count: number, summary: Summary | null): void {
-  side.count += count;
-  if (side.summary !== null && summary !== null) addSummary(side.summary, summary);
 }
 
 /** Names of the series that have all events of their values. */

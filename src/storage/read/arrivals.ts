@@ -111,7 +111,8 @@ export async function readFeed<T>(
         since.place === place ? await readArrivals(tx, appId, since, counts) : 'too many',
       missed: async (since, now) =>
         since.place === place ? await readMissed(tx, appId, since, now) : 'too many',
-      total: () => countAll(tx, appId),
+      total: async () =>
+        (await countBefore(tx, { appId, ids: [ALL_TYPES] }, ALL_TIME.until)).get(ALL_TYPES) ?? 0,
     });
   });
 }
@@ -262,11 +263,6 @@ function newRows(
 /** xmin has the lower 32 bits of a transaction id, which are unique within minutes; frozen rows are infinitely old. */
 export function xidOf(transaction: bigint): string {
   return BigInt.asUintN(32, transaction).toString();
-}
-
-async function countAll(tx: Snapshot, appId: number): Promise<number> {
-  const counts = await countBefore(tx, { appId, ids: [ALL_TYPES] }, ALL_TIME.until);
-  return counts.get(ALL_TYPES) ?? 0;
 }
 
 /** The sum of counts. */

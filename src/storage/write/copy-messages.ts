@@ -111,7 +111,8 @@ export class CopyMessages {
     }
     this.#int2(5);
     this.#int4(UUID_BYTES);
-    this.#uuid(event.id);
+    writeUuid(event.id, this.#bytes, this.#at);
+    this.#at += UUID_BYTES;
     this.#placeFields(event.appId, event.typeId, event.createdAt);
     const written = this.#bytes.write(payload, this.#at + 4);
     this.#int4(written);
@@ -267,11 +268,6 @@ export class CopyMessages {
     this.#int4(8);
     this.#int4(this.#high);
     this.#int4(this.#low);
-  }
-
-  #uuid(text: string): void {
-    writeUuid(text, this.#bytes, this.#at);
-    this.#at += UUID_BYTES;
   }
 }
 

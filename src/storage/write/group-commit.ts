@@ -219,7 +219,8 @@ export class GroupCommit {
     if (connection.hasLeft || this.#options.isUnreachable?.() === true || this.#isOver(attempt, failure)) {
       const days = BY_DAY.has(failure) && !connection.hasLeft ? unitsByDays(kind, units) : [];
       if (days.length > 1) return await this.#runByDays(kind, connection, days, { failure, error, attempt });
-      log.warn({ ...context, days: daysForLog(kind, units) }, 'write: gave up after retries');
+      const logged = datesOf(kind.eventsOf(units)).slice(0, MOST_DAYS_LOGGED);
+      log.warn({ ...context, days: logged }, 'write: gave up after retries');
       return await kind.onExhausted(units, {
         refusal: refusalOf(failure, attempt, error),
         failure,
@@ -464,8 +465,4 @@ function unitsByDays<Unit, Outcome>(
   const dated = units.map((unit, index) => ({ unit, index, dates: datesOf(kind.eventsOf([unit])) }));
   const groups = grouped(dated, ({ dates }) => dates.join());
   return [...groups.values()].map((group) => ({ dates: group[0]?.dates ?? [], units: group }));
-}
-
-function daysForLog<Unit, Outcome>(kind: GroupKind<Unit, Outcome>, units: readonly Unit[]): string[] {
-  return datesOf(kind.eventsOf(units)).slice(0, MOST_DAYS_LOGGED);
 }

@@ -127,7 +127,7 @@ export class ClusterFields implements FieldStats {
 
   async everyTenMinutes(): Promise<void> {
     if (!(await lookForFields(this.#sql)).isUsed) return;
-    const groups = await fieldGroups(this.#sql);
+    const groups = (await groupsOfNodes(this.#sql)).filter(({ states }) => states.length > 0);
     await eachGroup(
       this.#sql,
       groups.map((group) => ({ group })),
@@ -172,10 +172,6 @@ export async function forEachFieldGroup(
     // A node that does not answer has shown none of its groups.
     return seen.length >= cluster.places.length && left.every(({ shard }) => done.has(shard));
   });
-}
-
-async function fieldGroups(sql: Sql): Promise<FieldGroup[]> {
-  return (await groupsOfNodes(sql)).filter(({ states }) => states.length > 0);
 }
 
 /** Whether any app has, or had, a field, and whether some have no generation yet. */
