@@ -1,6 +1,6 @@
 /** What reads of declared fields must give: a computation over all payloads, beside which their answers are held. */
 import { expect } from 'vitest';
-import { STATS } from '../../src/base/measures.ts';
+import { HISTOGRAM, STATS } from '../../src/base/measures.ts';
 import { countedValues } from '../../src/read/filter/counted-values.ts';
 import { parseFilter } from '../../src/read/filter/parse-filter.ts';
 import { payloadFilter } from '../../src/read/filter/payload-filter.ts';
@@ -347,7 +347,7 @@ export async function expectNumbers(
   request: Omit<Parameters<EventReader['summarySeries']>[0], 'question'>,
 ): Promise<number> {
   const path = NUMBER_PATHS[random(NUMBER_PATHS.length)] ?? [];
-  const series = await numberSeries(reader, request, path);
+  const series = await numberSeries(reader, request, path, [...STATS, HISTOGRAM]);
   const { typeIds, from, until } = request;
   onRead?.({ typeIds, from, until, path, kind: 'number' }, typeof series !== 'string');
   if (series === 'not counted' || series === 'not counted yet') return 0;

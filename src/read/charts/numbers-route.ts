@@ -3,7 +3,7 @@
 import type { NumberStats, StatColumns, StatLine } from '../../api-types/answers.ts';
 import { typeNames } from '../../apps/event-types.ts';
 import { readNumberFormat } from '../../apps/fields.ts';
-import { HISTOGRAM } from '../../base/measures.ts';
+import { HISTOGRAM, STATS } from '../../base/measures.ts';
 import { Rejection } from '../../errors.ts';
 import { done } from '../../http/data.ts';
 import type { ReadPlace } from '../../http/read-slots.ts';
@@ -76,12 +76,14 @@ export async function readNumbersOf(
   if (rows instanceof Rejection) return rows;
   const { typeId, exceptTypeId, hidden, by, byType, lines } = query;
   const kind = query.stat === 'distinct' ? 'distinct' : 'number';
+  const withBins = query.stat === HISTOGRAM;
   // It is required.
   const { sent, path } = query.of ?? { sent: '', path: [] };
   const typeIds = await findTypesLeft(sql, app.id, { typeId, typeName: [], exceptTypeId, hidden });
   if (typeIds instanceof Rejection) return typeIds;
   const request = requestOf(app.id, typeIds, query, now());
-  const question: SummaryQuestion = { kind, of: path, by: null, filter };
+  const stats = withBins && { stats: [...STATS, HISTOGRAM] };
+  const question: SummaryQuestion = { kind, of: path, by: null, filter, ...stats };
   const isCountable = rows === null || filter !== null;
   const isAsked = byType || by !== null;
   const counted = isCountable ? await events.summarySeries({ ...request, question }) : 'not counted';
@@ -104,7 +106,7 @@ export async function readNumbersOf(
   const read =
     isWhole || !readsRows
       ? null
-      : await statsOfRows(options, place, request, { kind, path, by, byType, lines, rows });
+      : await statsOfRows(options, place, request, { kind, path, by, byType, lines, rows, withBins });
   if (counted === 'not counted' && read === null) return why ?? NOT_COUNTED;
   if (counted === 'not counted' && typeof read === 'string')
     return read === 'too many rows' ? tooManyRows(why) : TOO_LONG;
@@ -135,7 +137,7 @@ export async function readNumbersOf(
     ...{ seconds: ofRows?.seconds ?? null, looked: ofRows?.looked ?? null },
     ...{ bucket, timezone: zone, starts, end, interval, countsOnlyBefore },
     ...columnsOf(line),
-    histogram: query.stat === HISTOGRAM && line !== undefined ? histogramColumns(line) : null,
+    histogram: withBins && line !== undefined ? histogramColumns(line) : null,
     lines: apart?.lines ?? null,
     rest: apart?.rest ?? null,
     notBy: why && {
@@ -273,6 +275,7 @@ async function sumsBefore(
 }
 
 interface RowsAsked {
+  readonly withBins: boolean;
   readonly kind: 'number' | 'distinct';
   readonly path: readonly string[];
   readonly by: readonly string[] | null;
@@ -294,7 +297,7 @@ async function statsOfRows(
   { monotonic }: Pick<ChartRouteOptions, 'monotonic'>,
   { sql, events, pass }: ReadPlace,
   request: SeriesRequest,
-  { kind, path, by, byType, lines: most, rows }: RowsAsked,
+  { kind, path, by, byType, lines: most, rows, withBins }: RowsAsked,
 ): Promise<StatsOfRows | BucketsProblem | 'too many rows'> {
   const begun = monotonic();
   const frame = await events.frame(request);
@@ -339,7 +342,7 @@ async function statsOfRows(
   const { several = 0, unrepresentable = 0 } = groups.leftOut([all])[0] ?? {};
   return {
     ...frame,
-    lines: [lineOf(all, frame, kind)],
+    lines: [lineOf(all, frame, kind, withBins)],
     leftOut: { several, unrepresentable },
     apart: groups.isTruncated
       ? 'too many'
@@ -351,10 +354,15 @@ async function statsOfRows(
 }
 
 /** A group as a line: what it has in each bucket, and in all. */
-function lineOf(group: EventGroup, { starts }: SeriesFrame, kind: RowsAsked['kind']): SummaryLine {
+function lineOf(
+  group: EventGroup,
+  { starts }: SeriesFrame,
+  kind: RowsAsked['kind'],
+  withBins = false,
+): SummaryLine {
   const none = noStats(kind);
   const ofTally = ({ summaries, count }: Pick<EventGroup, 'summaries' | 'count'>): Stats =>
-    statsOf(summaries[0] ?? null, count);
+    statsOf(summaries[0] ?? null, count, withBins);
   return {
     value: null,
     stats: starts.map((_, index) => {

@@ -7,7 +7,7 @@
  */
 
 import { countWhile } from '../../base/bisect.ts';
-import { type MEASURES, SHARES, type Stat } from '../../base/measures.ts';
+import { HISTOGRAM, type MEASURES, SHARES, type Stat } from '../../base/measures.ts';
 import { sum } from '../../base/sum.ts';
 import { TimeSlice } from '../../base/time-slice.ts';
 import type { Transaction, Transactions } from '../database/connect.ts';
@@ -52,8 +52,8 @@ const TOP_VALUES = 50;
 /** Cells of sliding windows that are in memory at once. */
 const WINDOW_CELLS_AT_ONCE = 2_000;
 
-/** Statistics of the numbers of some events. Texts are exact, as JSON; null where there are no numbers. */
-export type NumberStats = { readonly count: number; readonly sum: string; readonly bins: Bins } & {
+/** Statistics of the numbers of some events. Texts are exact, as JSON; null where there are no numbers. @prop bins for the histogram alone */
+export type NumberStats = { readonly count: number; readonly sum: string; readonly bins?: Bins } & {
   readonly [name in Stat]: (typeof MEASURES)[name]['kind'] extends 'exact' ? string | null : number | null;
 };
 
@@ -83,7 +83,7 @@ export interface SummaryQuestion {
   readonly filter: FieldFilter | null;
   /** Whether lines are shown apart by event type, for each of the request's types: `by` is null, and a value is the type's internal id. */
   readonly byType?: boolean;
-  /** The statistics of numbers that are needed, the histogram among them; absent: all. Others need not be right. */
+  /** The statistics of numbers that are needed; absent: all but the histogram. Others need not be right. */
   readonly stats?: readonly string[];
 }
 
@@ -547,6 +547,7 @@ function within(
 class LineBuckets {
   readonly #starts: readonly number[];
   readonly #newSummary: () => Summary | null;
+  readonly #withBins: boolean;
   readonly #counts: number[];
   readonly #summaries: (Summary | null)[];
 
@@ -554,6 +555,7 @@ class LineBuckets {
     const parts = partsFor(stats);
     this.#starts = starts;
     this.#newSummary = () => newSummary(kind, parts);
+    this.#withBins = stats?.includes(HISTOGRAM) === true;
     this.#counts = starts.map(() => 0);
     this.#summaries = starts.map(() => null);
   }
@@ -579,12 +581,12 @@ class LineBuckets {
     const whole = this.#newSummary();
     for (const summary of this.#summaries) if (summary !== null && whole !== null) addSummary(whole, summary);
     const stats = this.#counts.map((count, index) =>
-      statsOf(this.#summaries[index] ?? this.#newSummary(), count),
+      statsOf(this.#summaries[index] ?? this.#newSummary(), count, this.#withBins),
     );
     const left = whole instanceof NumberSummary ? whole.leftOut : { several: 0, unrepresentable: 0 };
     return {
       stats,
-      overall: statsOf(whole, sum(this.#counts)),
+      overall: statsOf(whole, sum(this.#counts), this.#withBins),
       left,
     };
   }
@@ -636,8 +638,9 @@ class LineBuckets {
 }
 
 /** @param count of the events */
-export function statsOf(summary: Summary | null, count: number): Stats {
-  if (summary instanceof NumberSummary) return numberStatsOf(summary);
+export function statsOf(summary: Summary | null, count: number, withBins = false): Stats {
+  if (summary instanceof NumberSummary)
+    return { ...numberStatsOf(summary), ...(withBins && { bins: summary.bins }) };
   if (summary instanceof DistinctValues) return { count, distinct: summary.count, exact: summary.isExact };
   return { count };
 }
@@ -654,7 +657,7 @@ function numberStatsOf(numbers: NumberSummary): NumberStats {
   const [p50 = null, p90 = null, p95 = null, p99 = null] = bins.quantiles(SHARES).map(inRange);
   const avg = count === 0 ? null : quotient(sum, BigInt(count));
   const stddev = deviationOf(numbers);
-  return { count, sum: decimalText(sum), avg, min, max, stddev, p50, p90, p95, p99, bins };
+  return { count, sum: decimalText(sum), avg, min, max, stddev, p50, p90, p95, p99 };
 }
 
 /** The standard deviation of a sample, from exact sums: √((n Σx² − (Σx)²) / (n (n − 1))). */

@@ -141,7 +141,7 @@ export class NumberSummary {
         if (literal !== '') this.#widen(literal, Number(literal));
       const size = from.integer();
       if (!this.#hasBins) {
-        from.skip(2 * size);
+        from.passOver(2 * size);
         continue;
       }
       for (let [at, bin] = [0, 0]; at < size; at += 1) {
@@ -271,7 +271,7 @@ class Reader {
   }
 
   /** Passes over so many integers. */
-  skip(integers: number): void {
+  passOver(integers: number): void {
     for (let left = integers; left > 0; ) if (this.byte() < LOW) left -= 1;
   }
 
