@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import {
   connect,
   endPool,
@@ -92,15 +92,26 @@ test('nobody waits any more for work that was on a lost connection: what the nex
     await isLost;
   });
   await expect(begun).rejects.toSatisfy(isUnavailable);
-  const next = single`SELECT pg_sleep(0.5), 1 AS one`.execute();
-  const isRunning = async (): Promise<boolean> =>
-    (
-      await database.sql`
-      SELECT FROM pg_stat_activity WHERE application_name LIKE 'single%' AND state = 'active' AND datname = current_database()`
-    ).length > 0;
-  await until(isRunning, 'the next statement runs');
-  settle();
-  expect(await next).toMatchObject([{ one: 1 }]);
+  const opened = vi.spyOn(single.pool.database, 'openBeside');
+  const next = await database.sql.begin(async (tx) => {
+    await tx`SELECT pg_advisory_xact_lock(1)`;
+    const waiting = single`SELECT pg_advisory_xact_lock(1)::text, 1 AS one`.execute();
+    waiting.catch(() => undefined);
+    const isRunning = async (): Promise<boolean> =>
+      (
+        await tx`
+        SELECT FROM pg_locks
+         WHERE locktype = 'advisory' AND NOT granted
+           AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+      ).length > 0;
+    await until(isRunning, 'the next statement runs');
+    settle();
+    // The server ends a request to cancel when it has done what that asks.
+    const beside = await opened.mock.results[0]?.value;
+    if (beside?.closed === false) await once(beside, 'close');
+    return { waiting };
+  });
+  expect(await next.waiting).toMatchObject([{ one: 1 }]);
   goOn();
 });
 
